@@ -1,0 +1,49 @@
+package holdfast
+
+import "fmt"
+
+// Check proves what must hold in a loaded or decided state, as far as it can be seen there. The engine takes an account
+// that fails it out of service.
+func (s *State) Check() error {
+	seen := map[ID]bool{}
+	for _, g := range s.Grants {
+		if seen[g.ID] {
+			return fmt.Errorf("grant %s is there twice", g.ID)
+		}
+		seen[g.ID] = true
+		if g.Granted <= 0 || g.Granted > MaxAmount || g.Reserved < 0 || g.Used < 0 || g.Voided < 0 || g.Available() < 0 {
+			return fmt.Errorf("grant %s: granted %d, reserved %d, used %d, voided %d do not fit", g.ID, g.Granted, g.Reserved, g.Used, g.Voided)
+		}
+		if !g.Open && g.Reserved > 0 {
+			return fmt.Errorf("grant %s is closed and holds %d", g.ID, g.Reserved)
+		}
+	}
+	held := map[ID]Amount{}
+	for _, r := range s.Reservations {
+		var reserved, used, refunded Amount
+		for _, a := range r.Allocations {
+			if !seen[a.Grant] {
+				return fmt.Errorf("reservation %s: its grant %s is not loaded", r.ID, a.Grant)
+			}
+			reserved, used, refunded = reserved+a.Reserved, used+a.Used, refunded+a.Refunded
+			if r.Live() {
+				held[a.Grant] += a.Reserved
+			}
+		}
+		if reserved != r.Reserved || used != r.Charged() || refunded != r.Refunded || refunded > used || r.Used > r.Reserved || r.Unbilled < 0 {
+			return fmt.Errorf("reservation %s: reserved %d, used %d, late %d, refunded %d do not fit its allocations", r.ID, r.Reserved, r.Used, r.LateUsed, r.Refunded)
+		}
+		if r.Live() != r.EndedAt.IsZero() {
+			return fmt.Errorf("reservation %s is %s and ended at %s", r.ID, r.State, r.EndedAt)
+		}
+	}
+	for _, g := range s.Grants {
+		if held[g.ID] > g.Reserved {
+			return fmt.Errorf("grant %s holds %d, its live reservations %d", g.ID, g.Reserved, held[g.ID])
+		}
+	}
+	if s.Account.Active < 0 {
+		return fmt.Errorf("account has %d active reservations", s.Account.Active)
+	}
+	return nil
+}

@@ -1,0 +1,113 @@
+package holdfast
+
+import "time"
+
+// decision is one command being decided: everything it may look at, nothing else.
+type decision struct {
+	catalog *Catalog
+	state   *State
+	command Command
+	now     time.Time
+	plan    *Plan
+	ids     int // how many ids the command has given out
+}
+
+// Decide applies a command to the state and says what came of it. The state's Changes are then to be saved, also where
+// the outcome is a refusal: it is recorded under the command's key, and time may have done its part.
+//
+// The order: shape → replay → existence → state → rights → balance → limits → changes. Decide never reads a clock; a
+// now before the account's last decision counts as that one. It panics on broken assertions, and then the state must be
+// thrown away.
+func Decide(catalog *Catalog, state *State, command Command, now time.Time) Outcome {
+	d := newDecision(catalog, state, command, now)
+	if found := command.Check(); len(found) > 0 {
+		return Outcome{Reason: Invalid, Problems: found}
+	}
+	dryRun := isDryRun(command.Do)
+	print := command.Fingerprint()
+	answer, known := state.Answer(command.Key)
+	known = known && command.Key != "" && !dryRun
+	if known && answer.Fingerprint == print && !(command.RetryRefused && answer.Outcome.Refused()) {
+		return answer.repeat(command.ID)
+	}
+	var p problems
+	command.Do.checkCatalog(catalog, &p)
+	if len(p.list) > 0 {
+		return Outcome{Reason: Invalid, Problems: p.list}
+	}
+	if known && answer.Fingerprint != print {
+		return Outcome{Reason: KeyReused}
+	}
+	if !OpensAccount(command.Do) && !dryRun && !state.Exists() || state.Account.Project != command.Project {
+		return Outcome{Reason: NotFound}
+	}
+	d.advance()
+	outcome := command.Do.decide(d)
+	if outcome.Again {
+		return outcome
+	}
+	if command.Key != "" && !dryRun && outcome.Reason.Recorded() {
+		d.open()
+		state.record(&Answer{Key: command.Key, Fingerprint: print, Command: command.ID, Outcome: outcome, RecordedAt: d.now})
+	}
+	if _, changed := state.Changes(); changed {
+		state.Account.DecidedAt = d.now
+	}
+	return outcome
+}
+
+func newDecision(catalog *Catalog, state *State, command Command, now time.Time) *decision {
+	d := &decision{catalog: catalog, state: state, command: command, now: latest(now, state.Account.DecidedAt)}
+	d.plan = catalog.PlanOf(&state.Account)
+	return d
+}
+
+func isDryRun(op Operation) bool {
+	reserve, ok := op.(Reserve)
+	return ok && reserve.DryRun
+}
+
+// repeat is a recorded answer told again. The command's own retry, after a commit in doubt, is no replay.
+func (a *Answer) repeat(command ID) Outcome {
+	outcome := a.Outcome
+	outcome.Replayed = a.Command != command
+	return outcome
+}
+
+// open makes an unknown account known.
+func (d *decision) open() {
+	account := &d.state.Account
+	if account.CreatedAt.IsZero() {
+		account.CreatedAt = d.now
+	}
+	d.state.touchAccount()
+}
+
+// newID is the next id that follows from the command's.
+func (d *decision) newID() ID {
+	d.ids++
+	return d.command.ID.Child(d.ids)
+}
+
+// tell adds an outbox row.
+func (d *decision) tell(e Event) {
+	if e.ID.IsZero() {
+		e.ID = d.newID()
+	}
+	e.At = d.now
+	d.state.dirty.events = append(d.state.dirty.events, e)
+}
+
+func (d *decision) refuse(reason Reason) Outcome { return Outcome{Reason: reason} }
+
+// refuseWith refuses and shows the reservation as it is.
+func (d *decision) refuseWith(reason Reason, r *Reservation) Outcome {
+	shown := r.clone()
+	return Outcome{Reason: reason, Reservation: &shown}
+}
+
+// done answers a command about a reservation.
+func (d *decision) done(r *Reservation) Outcome {
+	shown := r.clone()
+	return Outcome{Changed: true, Reservation: &shown, Balance: d.balance(r.Price.Unit)}
+}

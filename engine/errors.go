@@ -1,0 +1,36 @@
+package engine
+
+import "fmt"
+
+// Code says which accident kept a command from being answered. Accidents are never refusals and never recorded.
+type Code string
+
+// The accidents.
+const (
+	// Overloaded: too much waits already. Nothing happened; come back.
+	Overloaded Code = "overloaded"
+	// Unavailable: the database cannot be used, the server is stopping, or the account is quarantined. Nothing happened.
+	Unavailable Code = "unavailable"
+	// OutcomeUnknown: the caller left, or the database was lost, while the command was being decided. Repeat it with the same key.
+	OutcomeUnknown Code = "outcome_unknown"
+	// Internal: our fault. Nothing happened.
+	Internal Code = "internal"
+)
+
+// Error is every error that Submit returns.
+type Error struct {
+	Code Code
+	Hint string // what to do, safe to show to a caller
+	Err  error  // for the log only; may be nil
+}
+
+// Error tells code, hint and cause.
+func (e *Error) Error() string {
+	if e.Err == nil {
+		return fmt.Sprintf("%s: %s", e.Code, e.Hint)
+	}
+	return fmt.Sprintf("%s: %s: %v", e.Code, e.Hint, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }

@@ -1,0 +1,134 @@
+package holdfast
+
+import "time"
+
+// Counters change in this file only, and only together with the entry that tells of it.
+
+// posting is a ledger entry being written. Each of its moves changes one grant and notes the delta.
+type posting struct {
+	entry *Entry
+	state *State
+}
+
+// note describes an entry apart from what it moves. The zero value of EffectiveAt means now.
+type note struct {
+	kind        EntryKind
+	unit        string
+	reservation ID
+	reason      string
+	effectiveAt time.Time
+}
+
+// post writes one entry with the moves made by write, and the outbox row that tells of it.
+func (d *decision) post(n note, write func(p *posting)) {
+	s := d.state
+	s.Account.LastEntry++
+	entry := Entry{
+		No: s.Account.LastEntry, Kind: n.kind, Unit: n.unit, Reservation: n.reservation,
+		Key: d.command.Key, Actor: d.command.Actor, Reason: n.reason, EffectiveAt: n.effectiveAt, RecordedAt: d.now,
+	}
+	if entry.EffectiveAt.IsZero() {
+		entry.EffectiveAt = d.now
+	}
+	write(&posting{entry: &entry, state: s})
+	for _, delta := range entry.Deltas {
+		g, ok := s.Grant(delta.Grant)
+		assert(ok && g.Unit == n.unit, "an entry moves one unit")
+		g.Open = g.shouldBeOpen(d.now)
+	}
+	entry.Available, entry.Reserved = s.total(n.unit, d.now)
+	s.dirty.entries = append(s.dirty.entries, entry)
+	d.tell(Event{Kind: n.kind.event(), Entry: entry.No, Reservation: n.reservation})
+}
+
+// total is what the stored grants of a unit hold: available now, and reserved wherever it is.
+func (s *State) total(unit string, now time.Time) (available, reserved Amount) {
+	for _, g := range s.Grants {
+		if g.Unit != unit {
+			continue
+		}
+		reserved += g.Reserved
+		if g.InForce(now) {
+			available += g.Available()
+		}
+	}
+	return available, reserved
+}
+
+// issue opens a new pocket.
+func (p *posting) issue(g *Grant) {
+	assert(g.Granted > 0 && g.Reserved == 0 && g.Used == 0 && g.Voided == 0, "a grant begins full")
+	p.state.addGrant(g)
+	p.delta(g).Granted += g.Granted
+}
+
+// hold keeps an available amount for a reservation.
+func (p *posting) hold(g *Grant, n Amount) { p.move(g, Delta{Reserved: n}) }
+
+// returnHeld gives a held amount back to its pocket.
+func (p *posting) returnHeld(g *Grant, n Amount) { p.move(g, Delta{Reserved: -n}) }
+
+// useHeld charges a held amount.
+func (p *posting) useHeld(g *Grant, n Amount) { p.move(g, Delta{Reserved: -n, Used: n}) }
+
+// use charges an available amount that was not held.
+func (p *posting) use(g *Grant, n Amount) { p.move(g, Delta{Used: n}) }
+
+// unuse takes a charge back.
+func (p *posting) unuse(g *Grant, n Amount) { p.move(g, Delta{Used: -n}) }
+
+// void makes an available amount worthless.
+func (p *posting) void(g *Grant, n Amount) { p.move(g, Delta{Voided: n}) }
+
+func (p *posting) move(g *Grant, d Delta) {
+	if d.Reserved == 0 && d.Used == 0 && d.Voided == 0 {
+		return
+	}
+	g.Reserved += d.Reserved
+	g.Used += d.Used
+	g.Voided += d.Voided
+	assert(g.Reserved >= 0 && g.Used >= 0 && g.Voided >= 0 && g.Available() >= 0, "counters stay within what was granted")
+	p.state.touchGrant(g)
+	noted := p.delta(g)
+	noted.Reserved += d.Reserved
+	noted.Used += d.Used
+	noted.Voided += d.Voided
+}
+
+func (p *posting) delta(g *Grant) *Delta {
+	for i := range p.entry.Deltas {
+		if p.entry.Deltas[i].Grant == g.ID {
+			return &p.entry.Deltas[i]
+		}
+	}
+	p.entry.Deltas = append(p.entry.Deltas, Delta{Grant: g.ID})
+	return &p.entry.Deltas[len(p.entry.Deltas)-1]
+}
+
+// takeSlot and freeSlot count the reservations that hold one.
+func (d *decision) takeSlot() { d.state.Account.Active++ }
+
+func (d *decision) freeSlot() {
+	d.state.Account.Active--
+	assert(d.state.Account.Active >= 0, "a slot is freed once")
+}
+
+// voidEnded voids what is left in grants that have ended. What the passing of time left is effective at the grant's end;
+// what has come back only now is effective now.
+func (d *decision) voidEnded(effective func(*Grant) time.Time) Amount {
+	var voided Amount
+	for _, g := range d.state.Grants {
+		if !g.Ended(d.now) {
+			continue
+		}
+		if left := g.Available(); left > 0 {
+			d.post(note{kind: EntryVoid, unit: g.Unit, effectiveAt: effective(g)}, func(p *posting) { p.void(g, left) })
+			voided += left
+		}
+		if g.Open && !g.shouldBeOpen(d.now) {
+			g.Open = false
+			d.state.touchGrant(g)
+		}
+	}
+	return voided
+}

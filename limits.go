@@ -1,0 +1,85 @@
+package holdfast
+
+import (
+	"fmt"
+	"time"
+)
+
+// Every bound of the product is here, with its reason. docs/reference/limits.md is compared with this file by a test.
+const (
+	MaxAmount = Amount(1<<53 - 1)
+
+	MaxKeyBytes        = 255
+	MaxNameBytes       = 128
+	MaxProjectBytes    = 64
+	MaxIdentifierBytes = 64
+	MaxReasonBytes     = 500
+	MaxWorkerBytes     = 128
+	MaxTokenBytes      = 64
+	MaxMetadataPairs   = 32
+	MaxMetadataName    = 64
+	MaxMetadataValue   = 512
+	MaxUsageKinds      = 32
+	MaxGrantFeatures   = 64
+	MaxGrantPriority   = 1000
+	MaxOpenGrants      = 1000
+	MaxBodyBytes       = 1 << 20
+	MaxCatalogBytes    = 1 << 20
+	MaxCatalogNames    = 1000
+	MaxPage            = 200
+	DefaultPage        = 50
+
+	MinTTL       = time.Second
+	MaxTTL       = 24 * time.Hour
+	DefaultLease = 60 * time.Second
+	MinLease     = 5 * time.Second
+	MaxLease     = time.Hour
+	// HoldFactor times the ttl is how long a reservation can be held in all, from its creation.
+	HoldFactor = 4
+
+	MaxBatch           = 500
+	MaxQueue           = 20_000
+	MaxQueuePerAccount = 2_000
+	MaxOverdue         = 64
+	MaxScan            = 500
+	MaxQuarantined     = 10_000
+
+	KeepAnswers = 90 * 24 * time.Hour
+	RetryFor    = 10 * time.Second
+)
+
+// Limit is one row of the reference of limits.
+type Limit struct{ Name, Value, Reason string }
+
+// Limits lists every bound in the order of the reference page.
+func Limits() []Limit {
+	n := func(v any) string { return fmt.Sprint(v) }
+	return []Limit{
+		{"amount, and the sum of an account's grants in one unit", "2^53-1 (" + n(int64(MaxAmount)) + ")", "the largest integer that every JSON reader keeps exact"},
+		{"key", n(MaxKeyBytes) + " bytes, UTF-8, not blank", "holds any message id with room to spare, and fits an index entry"},
+		{"account name", n(MaxNameBytes) + " bytes, UTF-8, no control characters, spaces or / ? # %", "readable in an address and in a log line"},
+		{"project name", n(MaxProjectBytes) + " bytes of a-z 0-9 . _ -", "part of every account's id"},
+		{"feature, unit, plan, surface, cause, usage kind", n(MaxIdentifierBytes) + " bytes of a-z 0-9 . _ -", "a word of the catalog, not a text"},
+		{"reason of a grant, an adjustment, a refund, a forced end", n(MaxReasonBytes) + " bytes", "a sentence for whoever reads the history"},
+		{"worker", n(MaxWorkerBytes) + " bytes", "a host and a process"},
+		{"lease token", n(MaxTokenBytes) + " bytes", "longer than any token Holdfast gives out"},
+		{"metadata", n(MaxMetadataPairs) + " pairs, names of " + n(MaxMetadataName) + " and values of " + n(MaxMetadataValue) + " bytes", "travels with every read of the reservation"},
+		{"usage kinds", n(MaxUsageKinds), "more than any provider reports"},
+		{"features of a grant", n(MaxGrantFeatures), "loaded with every decision of the account"},
+		{"priority of a grant", "0 to " + n(MaxGrantPriority), "room between the defaults 10, 20, 30 and 40"},
+		{"open grants of an account", n(MaxOpenGrants), "loaded with every decision; used up and ended grants do not count"},
+		{"request body", n(MaxBodyBytes) + " bytes", "bounds memory per request"},
+		{"catalog file", n(MaxCatalogBytes) + " bytes, " + n(MaxCatalogNames) + " names of a kind", "read whole and checked whole"},
+		{"page of a list", n(MaxPage) + " (default " + n(DefaultPage) + ")", "one answer stays small"},
+		{"ttl", MinTTL.String() + " to " + MaxTTL.String(), "shorter cannot be swept in time, longer is a subscription"},
+		{"lease", MinLease.String() + " to " + MaxLease.String() + " (default " + DefaultLease.String() + ")", "a heartbeat a third of it apart still survives a pause"},
+		{"hold of one reservation in all", n(HoldFactor) + " × ttl", "no heartbeat keeps money held for ever"},
+		{"commands in one transaction", n(MaxBatch), "larger batches gained nothing and delay the first answer"},
+		{"commands waiting", n(MaxQueue) + ", of one account " + n(MaxQueuePerAccount), "beyond it callers are told at once to come back"},
+		{"overdue reservations loaded with a decision", n(MaxOverdue), "if more remain, they are expired and the command is decided again"},
+		{"accounts in one scan of the sweeper", n(MaxScan), "bounded chunks, repeated until none is left"},
+		{"quarantined accounts", n(MaxQuarantined), "more means that the store, not an account, is wrong: the engine stops"},
+		{"recorded answers are kept", "at least " + n(int(KeepAnswers.Hours()/24)) + " days", "longer than any sender retries"},
+		{"retry of a conflict", RetryFor.String(), "then 503: a conflict is never a refusal"},
+	}
+}

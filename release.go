@@ -1,0 +1,170 @@
+package holdfast
+
+// Causes of a release that the product itself gives.
+const (
+	CauseFailed    = "failed"
+	CauseCancelled = "cancelled"
+	CauseForced    = "forced"
+)
+
+// Release ends a reservation and returns everything, with a cause.
+//
+// Refuses, in this order: NotFound, AlreadyEnded, StaleLease. A reservation that was released before, by whatever cause,
+// is answered again, and nothing changes.
+type Release struct {
+	base
+	ReservationID ID
+	LeaseToken    string
+	Cause         string // empty: failed
+}
+
+// Name is "release".
+func (Release) Name() string { return "release" }
+
+func (op Release) reservation() ID { return op.ReservationID }
+
+func (op Release) check(p *problems) {
+	p.token("lease_token", op.LeaseToken)
+	if op.Cause != "" {
+		p.word("cause", op.Cause)
+	}
+}
+
+func (op Release) print(f *printer) {
+	f.text("reservation", op.ReservationID.String())
+	f.text("cause", op.cause())
+}
+
+func (op Release) cause() string {
+	if op.Cause == "" {
+		return CauseFailed
+	}
+	return op.Cause
+}
+
+func (op Release) decide(d *decision) Outcome {
+	r, ok := d.state.Reservation(op.ReservationID)
+	if !ok {
+		return d.refuse(NotFound)
+	}
+	if !r.Live() {
+		return d.releasedBefore(r)
+	}
+	if !r.leasedTo(op.LeaseToken) {
+		return d.refuseWith(StaleLease, r)
+	}
+	// From here on the command succeeds.
+	return d.release(r, op.cause(), "")
+}
+
+func (d *decision) release(r *Reservation, cause, reason string) Outcome {
+	r.State, r.EndedAt, r.Cause = Released, d.now, cause
+	settled := d.settle(EntryRelease, r, 0, reason)
+	outcome := d.done(r)
+	outcome.Settlement = &settled
+	return outcome
+}
+
+func (d *decision) releasedBefore(r *Reservation) Outcome {
+	if r.State == Released {
+		return d.unchanged(r)
+	}
+	return d.refuseWith(AlreadyEnded, r)
+}
+
+// Cancel ends a reservation that nobody has started. Once the work runs, the provider has been paid, and it may not be
+// cancelled (policy deny).
+//
+// Refuses, in this order: NotFound, AlreadyEnded, AlreadyRunning.
+type Cancel struct {
+	base
+	ReservationID ID
+}
+
+// Name is "cancel".
+func (Cancel) Name() string { return "cancel" }
+
+func (op Cancel) reservation() ID { return op.ReservationID }
+
+func (op Cancel) print(f *printer) { f.text("reservation", op.ReservationID.String()) }
+
+func (op Cancel) decide(d *decision) Outcome {
+	r, ok := d.state.Reservation(op.ReservationID)
+	if !ok {
+		return d.refuse(NotFound)
+	}
+	if !r.Live() {
+		return d.releasedBefore(r)
+	}
+	if r.State == Running {
+		return d.refuseWith(AlreadyRunning, r)
+	}
+	// From here on the command succeeds.
+	return d.release(r, CauseCancelled, "")
+}
+
+// Force ends a stuck reservation without its lease: an operator's act, recorded with who and why.
+//
+// Refuses, in this order: NotFound, AlreadyEnded.
+type Force struct {
+	base
+	ReservationID ID
+	End           Ending
+	Amount        *Amount // of a commit, 0 to what is reserved
+	Reason        string
+}
+
+// Ending is how Force ends a reservation.
+type Ending string
+
+// The endings that can be forced.
+const (
+	EndRelease Ending = "release"
+	EndCommit  Ending = "commit"
+)
+
+// Name is "force".
+func (Force) Name() string { return "force" }
+
+func (op Force) reservation() ID { return op.ReservationID }
+
+func (op Force) check(p *problems) {
+	switch {
+	case op.End != EndRelease && op.End != EndCommit:
+		p.add("end", "use release or commit")
+	case op.End == EndCommit && op.Amount == nil:
+		p.add("amount", "say how much to charge, from 0 to what is reserved")
+	case op.End == EndRelease && op.Amount != nil && *op.Amount != 0:
+		p.add("amount", "a release charges nothing: leave the amount out, or use 0")
+	default:
+		p.notNegative("amount", op.Amount)
+	}
+	p.sentence("reason", op.Reason, true)
+}
+
+func (op Force) print(f *printer) {
+	f.text("reservation", op.ReservationID.String())
+	f.text("end", string(op.End))
+	if op.End == EndCommit {
+		f.optional("amount", op.Amount)
+	}
+}
+
+func (op Force) decide(d *decision) Outcome {
+	r, ok := d.state.Reservation(op.ReservationID)
+	switch {
+	case !ok:
+		return d.refuse(NotFound)
+	case op.End == EndCommit && *op.Amount > r.Reserved:
+		return invalid("amount", "use at most what is reserved")
+	case !r.Live() && op.End == EndRelease:
+		return d.releasedBefore(r)
+	case r.State == Committed && *op.Amount == r.Used+r.Unbilled:
+		return d.unchanged(r)
+	case !r.Live():
+		return d.refuseWith(AlreadyEnded, r)
+	case op.End == EndRelease:
+		return d.release(r, CauseForced, op.Reason)
+	}
+	return d.commit(r, *op.Amount, op.Reason)
+}

@@ -1,0 +1,103 @@
+package holdfast
+
+import "time"
+
+// Start gives a worker the right to finish a reservation: a lease with a fresh token. A reservation whose lease has
+// lapsed can be started again; the old token is then stale for everything.
+//
+// Refuses: NotFound, AlreadyEnded, AlreadyRunning.
+type Start struct {
+	base
+	ReservationID ID
+	Worker        string
+	Lease         time.Duration // 0: DefaultLease
+	Token         string        // random; the engine makes it, the same for every attempt
+}
+
+// Name is "start".
+func (Start) Name() string { return "start" }
+
+func (op Start) reservation() ID { return op.ReservationID }
+
+func (op Start) check(p *problems) {
+	p.text("worker", op.Worker, MaxWorkerBytes)
+	p.duration("lease_seconds", op.Lease, MinLease, MaxLease)
+	assert(op.Token != "" && len(op.Token) <= MaxTokenBytes, "the engine makes a token")
+}
+
+func (op Start) print(f *printer) { f.text("reservation", op.ReservationID.String()) }
+
+func (op Start) decide(d *decision) Outcome {
+	r, ok := d.state.Reservation(op.ReservationID)
+	if !ok {
+		return d.refuse(NotFound)
+	}
+	if !r.Live() {
+		return d.refuseWith(AlreadyEnded, r)
+	}
+	if r.State == Running && r.LeaseToken == op.Token {
+		return d.leased(r) // its own retry, after a commit in doubt
+	}
+	if r.State == Running && d.now.Before(r.LeaseExpiresAt) {
+		return d.refuseWith(AlreadyRunning, r)
+	}
+	// From here on the command succeeds.
+	r.State = Running
+	r.Worker, r.LeaseToken = op.Worker, op.Token
+	r.Attempts++
+	r.moveExpiry(d.now.Add(r.TTL)) // waiting in the queue does not eat the job's time
+	r.lease(d.now, leaseLength(op.Lease))
+	d.state.touchReservation(r)
+	return d.leased(r)
+}
+
+func leaseLength(asked time.Duration) time.Duration {
+	if asked == 0 {
+		return DefaultLease
+	}
+	return asked
+}
+
+func (d *decision) leased(r *Reservation) Outcome {
+	shown := r.clone()
+	return Outcome{Changed: true, Reservation: &shown, Lease: &Lease{Token: r.LeaseToken, ExpiresAt: r.LeaseExpiresAt}}
+}
+
+// Heartbeat says that the worker lives, and moves its lease.
+//
+// Refuses: NotFound, AlreadyEnded, StaleLease.
+type Heartbeat struct {
+	base
+	ReservationID ID
+	LeaseToken    string
+	Lease         time.Duration // 0: DefaultLease
+}
+
+// Name is "heartbeat".
+func (Heartbeat) Name() string { return "heartbeat" }
+
+func (op Heartbeat) reservation() ID { return op.ReservationID }
+
+func (op Heartbeat) check(p *problems) {
+	p.token("lease_token", op.LeaseToken)
+	p.duration("lease_seconds", op.Lease, MinLease, MaxLease)
+}
+
+func (op Heartbeat) print(f *printer) { f.text("reservation", op.ReservationID.String()) }
+
+func (op Heartbeat) decide(d *decision) Outcome {
+	r, ok := d.state.Reservation(op.ReservationID)
+	if !ok {
+		return d.refuse(NotFound)
+	}
+	if !r.Live() {
+		return d.refuseWith(AlreadyEnded, r)
+	}
+	if r.State != Running || r.LeaseToken != op.LeaseToken {
+		return d.refuseWith(StaleLease, r)
+	}
+	// From here on the command succeeds.
+	r.lease(d.now, leaseLength(op.Lease))
+	d.state.touchReservation(r)
+	return d.leased(r)
+}

@@ -1,0 +1,165 @@
+package holdfast
+
+import (
+	"bytes"
+	"cmp"
+	"slices"
+	"time"
+)
+
+// State is all that a decision about one account may see: the account, its open grants, the reservations that the
+// batch's commands name (with their grants, open or not), overdue reservations up to MaxOverdue, and the answers recorded
+// under the commands' keys. It does not grow with history.
+//
+// A store fills the exported fields. Decide works on it in place and remembers what it changed.
+type State struct {
+	Account      Account
+	Grants       []*Grant
+	Reservations []*Reservation
+	Answers      []*Answer
+	// MoreOverdue says that further overdue reservations were not loaded.
+	MoreOverdue bool
+
+	dirty dirty
+}
+
+type dirty struct {
+	account                       bool
+	newGrants, grants             map[ID]bool
+	newReservations, reservations map[ID]bool
+	answers                       map[string]bool
+	entries                       []Entry
+	events                        []Event
+}
+
+// NewState is the state of an account that nobody has stored yet.
+func NewState(project, name string) *State {
+	return &State{Account: Account{ID: AccountIDOf(project, name), Project: project, Name: name, Notices: true}}
+}
+
+// Exists reports whether the account is stored, or will be with these changes.
+func (s *State) Exists() bool { return s.Account.Version > 0 || s.dirty.account }
+
+// Clone is a deep copy, changes included.
+func (s *State) Clone() *State {
+	copied := *s
+	copied.Grants = cloneEach(s.Grants)
+	copied.Answers = cloneEach(s.Answers)
+	copied.Reservations = make([]*Reservation, len(s.Reservations))
+	for i, r := range s.Reservations {
+		reservation := r.clone()
+		copied.Reservations[i] = &reservation
+	}
+	copied.dirty = dirty{
+		account:   s.dirty.account,
+		newGrants: cloneMap(s.dirty.newGrants), grants: cloneMap(s.dirty.grants),
+		newReservations: cloneMap(s.dirty.newReservations), reservations: cloneMap(s.dirty.reservations),
+		answers: cloneMap(s.dirty.answers),
+		entries: slices.Clone(s.dirty.entries), events: slices.Clone(s.dirty.events),
+	}
+	return &copied
+}
+
+// Grant returns a loaded grant.
+func (s *State) Grant(id ID) (*Grant, bool) {
+	for _, g := range s.Grants {
+		if g.ID == id {
+			return g, true
+		}
+	}
+	return nil, false
+}
+
+// Reservation returns a loaded reservation.
+func (s *State) Reservation(id ID) (*Reservation, bool) {
+	for _, r := range s.Reservations {
+		if r.ID == id {
+			return r, true
+		}
+	}
+	return nil, false
+}
+
+// Answer returns what was recorded under a key.
+func (s *State) Answer(key string) (*Answer, bool) {
+	for _, a := range s.Answers {
+		if a.Key == key {
+			return a, true
+		}
+	}
+	return nil, false
+}
+
+// overdue are the loaded reservations that the sweeper may expire, the longest overdue first.
+func (s *State) overdue(now time.Time) []*Reservation {
+	var due []*Reservation
+	for _, r := range s.Reservations {
+		if r.Overdue(now) {
+			due = append(due, r)
+		}
+	}
+	slices.SortFunc(due, func(a, b *Reservation) int {
+		return cmp.Or(a.ExpiresAt.Compare(b.ExpiresAt), bytes.Compare(a.ID[:], b.ID[:]))
+	})
+	return due
+}
+
+func (s *State) addGrant(g *Grant) {
+	s.Grants = append(s.Grants, g)
+	mark(&s.dirty.newGrants, g.ID)
+}
+
+func (s *State) touchGrant(g *Grant) {
+	if !s.dirty.newGrants[g.ID] {
+		mark(&s.dirty.grants, g.ID)
+	}
+}
+
+func (s *State) addReservation(r *Reservation) {
+	s.Reservations = append(s.Reservations, r)
+	mark(&s.dirty.newReservations, r.ID)
+}
+
+func (s *State) touchReservation(r *Reservation) {
+	if !s.dirty.newReservations[r.ID] {
+		mark(&s.dirty.reservations, r.ID)
+	}
+}
+
+func (s *State) touchAccount() { s.dirty.account = true }
+
+func (s *State) record(a *Answer) {
+	if known, ok := s.Answer(a.Key); ok {
+		*known = *a
+	} else {
+		s.Answers = append(s.Answers, a)
+	}
+	mark(&s.dirty.answers, a.Key)
+}
+
+func mark[K comparable](set *map[K]bool, key K) {
+	if *set == nil {
+		*set = map[K]bool{}
+	}
+	(*set)[key] = true
+}
+
+func cloneEach[T any](list []*T) []*T {
+	copied := make([]*T, len(list))
+	for i, item := range list {
+		value := *item
+		copied[i] = &value
+	}
+	return copied
+}
+
+func cloneMap[K comparable](set map[K]bool) map[K]bool {
+	if set == nil {
+		return nil
+	}
+	copied := make(map[K]bool, len(set))
+	for key := range set {
+		copied[key] = true
+	}
+	return copied
+}
