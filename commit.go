@@ -73,7 +73,7 @@ func (d *decision) commit(r *Reservation, figure Amount, reason string) Outcome 
 	r.Used, r.Unbilled = used, figure-used
 	settled := d.settle(EntryCommit, r, used, reason)
 	if r.Unbilled > 0 {
-		d.tell(Event{Kind: EventOverrun, Reservation: r.ID, Figure: r.Unbilled})
+		d.tell(Event{ID: namedID(r.ID, "overrun"), Kind: EventOverrun, Reservation: r.ID, Figure: r.Unbilled})
 	}
 	outcome := d.done(r)
 	outcome.Settlement = &settled

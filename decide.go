@@ -19,11 +19,25 @@ type decision struct {
 // now before the account's last decision counts as that one. It panics on broken assertions, and then the state must be
 // thrown away.
 func Decide(catalog *Catalog, state *State, command Command, now time.Time) Outcome {
-	d := newDecision(catalog, state, command, now)
+	outcome := decide(catalog, state, command, now)
+	if a := &state.Account; a.Project == command.Project {
+		outcome.Owner = Owner{Name: a.Name, Language: a.Language, TimeZone: a.TimeZone}
+	}
+	return outcome
+}
+
+func decide(catalog *Catalog, state *State, command Command, now time.Time) Outcome {
 	if found := command.Check(); len(found) > 0 {
 		return Outcome{Reason: Invalid, Problems: found}
 	}
 	dryRun := isDryRun(command.Do)
+	if dryRun {
+		state = state.Clone() // a question changes nothing
+	}
+	d := newDecision(catalog, state, command, now)
+	if state.Account.Project != command.Project {
+		return Outcome{Reason: NotFound} // before anything recorded is looked at: a project is the border of isolation
+	}
 	print := command.Fingerprint()
 	answer, known := state.Answer(command.Key)
 	known = known && command.Key != "" && !dryRun
@@ -38,15 +52,12 @@ func Decide(catalog *Catalog, state *State, command Command, now time.Time) Outc
 	if known && answer.Fingerprint != print {
 		return Outcome{Reason: KeyReused}
 	}
-	if !OpensAccount(command.Do) && !dryRun && !state.Exists() || state.Account.Project != command.Project {
+	if !OpensAccount(command.Do) && !dryRun && !state.Exists() {
 		return Outcome{Reason: NotFound}
 	}
 	d.advance()
 	outcome := command.Do.decide(d)
-	if outcome.Again {
-		return outcome
-	}
-	if command.Key != "" && !dryRun && outcome.Reason.Recorded() {
+	if !outcome.Again && command.Key != "" && !dryRun && outcome.Reason.Recorded() {
 		d.open()
 		state.record(&Answer{Key: command.Key, Fingerprint: print, Command: command.ID, Outcome: outcome, RecordedAt: d.now})
 	}
@@ -89,11 +100,10 @@ func (d *decision) newID() ID {
 	return d.command.ID.Child(d.ids)
 }
 
-// tell adds an outbox row.
+// tell adds an outbox row. Its id follows from the fact and not from the command, so that no fact is told twice and none
+// is dropped for another, however often a command is decided.
 func (d *decision) tell(e Event) {
-	if e.ID.IsZero() {
-		e.ID = d.newID()
-	}
+	assert(!e.ID.IsZero(), "an event has an id")
 	e.At = d.now
 	d.state.dirty.events = append(d.state.dirty.events, e)
 }

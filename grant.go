@@ -34,18 +34,18 @@ type Grant struct {
 	ID        ID
 	Unit      string
 	Source    Source
-	Allowance string   // which allowance's cycle this is; empty for other sources
-	Features  []string // which features may take from it; empty: all
+	Allowance string   `json:",omitzero"` // which allowance's cycle this is; empty for other sources
+	Features  []string `json:",omitzero"` // which features may take from it; empty: all
 	Priority  int
 
 	Granted, Reserved, Used, Voided Amount
 
 	StartsAt  time.Time // [StartsAt, EndsAt)
-	EndsAt    time.Time // zero: never
+	EndsAt    time.Time `json:",omitzero"` // zero: never
 	CreatedAt time.Time
 
 	// Open grants are loaded with every decision. A closed one has nothing left to give or to wait for.
-	Open bool
+	Open bool `json:",omitzero"`
 }
 
 // Available is what a new reservation could take, were the grant in its interval.

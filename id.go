@@ -47,6 +47,15 @@ func cycleGrantID(account AccountID, allowance string, startsAtMicro int64) ID {
 // namedID is an id that follows from another one and a name: the same fact gets the same id, however often it is told.
 func namedID(parent ID, name string) ID { return ID(newUUIDv5(parent, name)) }
 
+// entryEventID is the id, within its account, of the event that tells of a ledger entry: a UUIDv8 that holds the number.
+func entryEventID(no int64) ID {
+	id := ID{6: 0x80, 8: 0x80}
+	for i := range 7 {
+		id[15-i] = byte(no >> (8 * i))
+	}
+	return id
+}
+
 // Child is the n-th further id of a command. The engine leaves the last two bytes of a command's id zero, and they count.
 func (id ID) Child(n int) ID {
 	assert(n >= 0 && n < 1<<16, "a command needs fewer than 65536 ids")
@@ -116,6 +125,16 @@ func (kind RefKind) Parse(text string) (AccountID, ID, error) {
 
 // MarshalText writes the hyphenated form; recorded answers keep ids this way.
 func (id ID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
+
+// MarshalText writes the hyphenated form.
+func (id AccountID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
+
+// UnmarshalText reads the hyphenated form.
+func (id *AccountID) UnmarshalText(text []byte) error {
+	parsed, err := parseUUID(string(text))
+	*id = AccountID(parsed)
+	return err
+}
 
 // UnmarshalText reads the hyphenated form.
 func (id *ID) UnmarshalText(text []byte) error {

@@ -38,7 +38,7 @@ func (d *decision) post(n note, write func(p *posting)) {
 	}
 	entry.Available, entry.Reserved = s.total(n.unit, d.now)
 	s.dirty.entries = append(s.dirty.entries, entry)
-	d.tell(Event{Kind: n.kind.event(), Entry: entry.No, Reservation: n.reservation})
+	d.tell(Event{ID: entryEventID(entry.No), Kind: n.kind.event(), Entry: entry.No, Reservation: n.reservation})
 }
 
 // total is what the stored grants of a unit hold: available now, and reserved wherever it is.

@@ -17,6 +17,9 @@ type Outcome struct {
 	// DryRun marks the answer to a question: nothing was taken.
 	DryRun bool `json:"-"`
 
+	// Owner is whose account was asked about, as it is now; empty where it is not known.
+	Owner Owner `json:"-"`
+
 	Reservation *Reservation `json:",omitzero"` // as it is after the command, also where it was refused
 	Balance     *Balance     `json:",omitzero"` // of the unit concerned, after the command
 	Lease       *Lease       `json:",omitzero"` // of a start or heartbeat
@@ -28,6 +31,9 @@ type Outcome struct {
 	// stand in its way than were loaded.
 	Again bool `json:"-"`
 }
+
+// Owner is what an answer needs to know of an account to name it and to speak to its person.
+type Owner struct{ Name, Language, TimeZone string }
 
 // Lease is what a worker gets.
 type Lease struct {

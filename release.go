@@ -1,10 +1,13 @@
 package holdfast
 
+import "errors"
+
 // Causes of a release that the product itself gives.
 const (
 	CauseFailed    = "failed"
 	CauseCancelled = "cancelled"
 	CauseForced    = "forced"
+	CauseCrashed   = "crashed"
 )
 
 // Release ends a reservation and returns everything, with a cause.
@@ -168,3 +171,7 @@ func (op Force) decide(d *decision) Outcome {
 	}
 	return d.commit(r, *op.Amount, op.Reason)
 }
+
+// Detached is what a function given to the engine's Run returns when it has handed the work to somebody else: the
+// reservation stays live, and whoever took it over ends it.
+var Detached = errors.New("the work goes on elsewhere") //nolint:staticcheck // a word of the API, not an accident

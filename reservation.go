@@ -26,40 +26,40 @@ type Reservation struct {
 
 	// Price is the alternative that was chosen, for a quantity of one. It is never looked up again.
 	Price       Price
-	Allocations []Allocation // in burn order; those of a late commit follow
+	Allocations []Allocation `json:",omitzero"` // in burn order; those of a late commit follow
 
-	Reserved Amount // Price × Quantity, as decided at the reserve
-	Used     Amount // charged by the commit
-	Unbilled Amount // reported beyond what was charged
-	LateUsed Amount // charged after expiry
-	Refunded Amount
-	LateAt   time.Time // when the late commit was settled; zero: it was not
+	Reserved Amount    // Price × Quantity, as decided at the reserve
+	Used     Amount    `json:",omitzero"` // charged by the commit
+	Unbilled Amount    `json:",omitzero"` // reported beyond what was charged
+	LateUsed Amount    `json:",omitzero"` // charged after expiry
+	Refunded Amount    `json:",omitzero"`
+	LateAt   time.Time `json:",omitzero"` // when the late commit was settled; zero: it was not
 
-	Key            string
-	Surface        string
-	Metadata       map[string]string
-	Usage          map[string]Amount // as told by the caller; of a fixed price it is only recorded
+	Key            string            `json:",omitzero"`
+	Surface        string            `json:",omitzero"`
+	Metadata       map[string]string `json:",omitzero"`
+	Usage          map[string]Amount `json:",omitzero"` // as told by the caller; of a fixed price it is only recorded
 	CatalogVersion int64
 
 	TTL       time.Duration
 	CreatedAt time.Time
 	ExpiresAt time.Time
-	EndedAt   time.Time
-	Cause     string // of a release
+	EndedAt   time.Time `json:",omitzero"`
+	Cause     string    `json:",omitzero"` // of a release
 
-	Worker         string
-	LeaseToken     string // the last one given out
-	LeaseExpiresAt time.Time
-	Attempts       int // how often it was started
+	Worker         string    `json:",omitzero"`
+	LeaseToken     string    `json:",omitzero"` // the last one given out
+	LeaseExpiresAt time.Time `json:",omitzero"`
+	Attempts       int       `json:",omitzero"` // how often it was started
 }
 
 // Allocation is what a reservation took from one grant.
 type Allocation struct {
 	Grant    ID
 	Source   Source
-	Reserved Amount
-	Used     Amount
-	Refunded Amount
+	Reserved Amount `json:",omitzero"`
+	Used     Amount `json:",omitzero"`
+	Refunded Amount `json:",omitzero"`
 }
 
 // Live reports whether the reservation has not ended.
