@@ -1,0 +1,635 @@
+package holdfast_test
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-dev/holdfast"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden outputs of testdata/decide")
+
+// TestDecide plays the decision scripts of testdata/decide: prose in lines that begin with #, then commands, then a line
+// of four hyphens, then what each command came to. A file is one world: what one block did is there in the next. With
+// -update the outputs are written anew.
+//
+//	clock 2026-12-01T10:00:00Z            moves the clock, also backwards;  wait 15m
+//	catalog example                       the catalog of harness_test.go; or a small one, in indented lines
+//	put ann lang=ru zone=Europe/Moscow blocked=yes notices=no
+//	plan ann pro
+//	grant ann credit 9 source=purchase starts=1h ends=24h priority=5 features=a,b reason="…" key=g1
+//	adjust ann credit -5 reason="…" key=a1
+//	reserve ann image.generate quantity=3 ttl=10m surface=bot usage=… metadata=… key=m1 [dry]
+//	start m1 worker=w1 token=t1 lease=60s
+//	heartbeat m1 token=t1 lease=60s
+//	commit m1 [amount=3 | quantity=1] token=t1
+//	release m1 cause=failed token=t1
+//	cancel m1
+//	force m1 commit 2 reason="…"          or: force m1 release
+//	refund m1 2 ended=correction reason="…" key=r1
+//	expire ann
+//	balance ann   grants ann   show m1   entries ann last=3   events ann last=3
+//
+// Reservations are called by the key they were made under, or by as=name. Grants are called by their key, cycles of an
+// allowance by their source and number. Every command takes project=… and retry (ask anew where a refusal is recorded),
+// those on a reservation key=… as well. "repeat 3" before a command submits it three times; % in it is the count.
+func TestDecide(t *testing.T) {
+	files, err := filepath.Glob("testdata/decide/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no decision scripts: %v", err)
+	}
+	seen := map[holdfast.Reason]bool{}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			played := play(t, file)
+			maps.Copy(seen, played)
+		})
+	}
+	if t.Failed() {
+		return
+	}
+	for _, info := range holdfast.Reasons() {
+		if !seen[info.Reason] {
+			t.Errorf("no script comes to %q", info.Reason)
+		}
+	}
+}
+
+// play runs one script, compares or rewrites its outputs, and returns the reasons it came to.
+func play(t *testing.T, file string) map[holdfast.Reason]bool {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &script{world: newWorld(t), t: t, reservations: map[string]named{}, names: map[holdfast.ID]string{}, seen: map[holdfast.Reason]bool{}}
+	var rewritten strings.Builder
+	for _, block := range parseScript(string(text)) {
+		for _, prose := range block.prose {
+			fmt.Fprintln(&rewritten, prose)
+		}
+		if len(block.commands) == 0 {
+			continue
+		}
+		var output []string
+		for i, command := range block.commands {
+			s.where = fmt.Sprintf("%s:%d", file, block.line+i)
+			fmt.Fprintln(&rewritten, command)
+			if indented(command) {
+				continue
+			}
+			detail := block.commands[i+1:]
+			if end := slices.IndexFunc(detail, func(line string) bool { return !indented(line) }); end >= 0 {
+				detail = detail[:end]
+			}
+			output = append(output, strings.Split(s.run(command, detail), "\n")...)
+		}
+		fmt.Fprintln(&rewritten, "----")
+		for _, line := range output {
+			fmt.Fprintln(&rewritten, line)
+		}
+		if got, want := strings.Join(output, "\n"), strings.Join(block.output, "\n"); got != want && !*update {
+			t.Errorf("%s:%d:\n%s\n---- got\n%s\n---- want\n%s", file, block.line, strings.Join(block.commands, "\n"), got, want)
+		}
+	}
+	s.verify()
+	if *update && rewritten.String() != string(text) {
+		if err := os.WriteFile(file, []byte(rewritten.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s.seen
+}
+
+// block is a piece of a script: prose and blank lines, then commands, then what they came to.
+type block struct {
+	line                    int // of the first command
+	prose, commands, output []string
+}
+
+func parseScript(text string) []block {
+	var blocks []block
+	var b block
+	part := &b.prose
+	for i, line := range strings.Split(strings.TrimSuffix(text, "\n"), "\n") {
+		prose := line == "" || strings.HasPrefix(line, "#")
+		switch {
+		case part == &b.output && prose:
+			blocks = append(blocks, b)
+			b = block{}
+			part = &b.prose
+		case part == &b.prose && !prose:
+			b.line = i + 1
+			part = &b.commands
+		}
+		if part == &b.commands && line == "----" {
+			part = &b.output
+			continue
+		}
+		if part == &b.commands && prose { // a block that has no output yet
+			blocks = append(blocks, b)
+			b = block{}
+			part = &b.prose
+		}
+		*part = append(*part, line)
+	}
+	return append(blocks, b)
+}
+
+func indented(line string) bool { return strings.HasPrefix(line, " ") }
+
+// script is a world that is told what to do in words.
+type script struct {
+	*world
+	t            *testing.T
+	where        string
+	reservations map[string]named
+	names        map[holdfast.ID]string // of reservations and grants
+	seen         map[holdfast.Reason]bool
+}
+
+// named is a reservation by its account and id.
+type named struct {
+	account holdfast.AccountID
+	id      holdfast.ID
+}
+
+// line is one command, split into words and options.
+type line struct {
+	words   []string
+	options map[string]string
+	s       *script
+}
+
+func (s *script) fail(format string, args ...any) {
+	s.t.Helper()
+	s.t.Fatalf("%s: %s", s.where, fmt.Sprintf(format, args...))
+}
+
+// run does one line, and returns what came of it.
+func (s *script) run(text string, detail []string) string {
+	if rest, ok := strings.CutPrefix(text, "repeat "); ok {
+		return s.repeat(rest)
+	}
+	l := s.parse(text)
+	verb := l.word("a verb")
+	run, ok := verbs[verb]
+	if !ok {
+		s.fail("unknown verb %q", verb)
+	}
+	output := run(s, l, detail)
+	for _, word := range l.words {
+		s.fail("word %q means nothing here", word)
+	}
+	for name := range l.options {
+		s.fail("option %q means nothing here", name)
+	}
+	return output
+}
+
+func (s *script) repeat(text string) string {
+	count, command, _ := strings.Cut(text, " ")
+	times, err := strconv.Atoi(count)
+	if err != nil {
+		s.fail("repeat: %v", err)
+	}
+	var last string
+	for i := range times {
+		last = s.run(strings.ReplaceAll(command, "%", strconv.Itoa(i+1)), nil)
+	}
+	return fmt.Sprintf("%d times, the last: %s", times, last)
+}
+
+func (s *script) parse(text string) *line {
+	l := &line{options: map[string]string{}, s: s}
+	var word strings.Builder
+	quoted, some := false, false
+	flush := func() {
+		if !some {
+			return
+		}
+		if name, value, ok := strings.Cut(word.String(), "="); ok {
+			l.options[name] = value
+		} else {
+			l.words = append(l.words, word.String())
+		}
+		word.Reset()
+		some = false
+	}
+	for _, r := range text {
+		switch {
+		case r == '"':
+			quoted, some = !quoted, true
+		case r == '#' && !quoted && !some:
+			return l
+		case r == ' ' && !quoted:
+			flush()
+		default:
+			word.WriteRune(r)
+			some = true
+		}
+	}
+	flush()
+	return l
+}
+
+func (l *line) word(what string) string {
+	l.s.t.Helper()
+	if len(l.words) == 0 {
+		l.s.fail("%s is missing", what)
+	}
+	word := l.words[0]
+	l.words = l.words[1:]
+	return word
+}
+
+// flag takes a word away where it stands among those that are left.
+func (l *line) flag(word string) bool {
+	i := slices.Index(l.words, word)
+	if i >= 0 {
+		l.words = slices.Delete(l.words, i, i+1)
+	}
+	return i >= 0
+}
+
+func (l *line) option(name string) string {
+	value := l.options[name]
+	delete(l.options, name)
+	return value
+}
+
+func (l *line) has(name string) bool {
+	_, ok := l.options[name]
+	return ok
+}
+
+func (l *line) integer(text string) holdfast.Amount {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		l.s.fail("%v", err)
+	}
+	return holdfast.Amount(n)
+}
+
+func (l *line) amount(name string) *holdfast.Amount {
+	if !l.has(name) {
+		return nil
+	}
+	return pointer(l.integer(l.option(name)))
+}
+
+func (l *line) duration(name string) time.Duration {
+	if !l.has(name) {
+		return 0
+	}
+	length, err := time.ParseDuration(l.option(name))
+	if err != nil {
+		l.s.fail("%v", err)
+	}
+	return length
+}
+
+// moment is a time, or a duration from now on.
+func (l *line) moment(name string) time.Time {
+	if !l.has(name) {
+		return time.Time{}
+	}
+	text := l.option(name)
+	if at, err := time.Parse(time.RFC3339, text); err == nil {
+		return at.UTC()
+	}
+	length, err := time.ParseDuration(text)
+	if err != nil {
+		l.s.fail("%v", err)
+	}
+	return l.s.now.Add(length)
+}
+
+func (l *line) list(name string) []string {
+	if !l.has(name) {
+		return nil
+	}
+	return strings.Split(l.option(name), ",")
+}
+
+func (l *line) yes(name string) *bool {
+	if !l.has(name) {
+		return nil
+	}
+	return pointer(l.option(name) == "yes")
+}
+
+func (l *line) text(name string) *string {
+	if !l.has(name) {
+		return nil
+	}
+	return pointer(l.option(name))
+}
+
+func (l *line) pairs(name string) map[string]string {
+	var pairs map[string]string
+	for _, pair := range l.list(name) {
+		key, value, _ := strings.Cut(pair, ":")
+		if pairs == nil {
+			pairs = map[string]string{}
+		}
+		pairs[key] = value
+	}
+	return pairs
+}
+
+// verbs are the words of the script language.
+var verbs map[string]func(s *script, l *line, detail []string) string
+
+func init() {
+	verbs = map[string]func(s *script, l *line, detail []string) string{
+		"clock":     (*script).clock,
+		"wait":      (*script).wait,
+		"catalog":   (*script).useCatalog,
+		"put":       (*script).put,
+		"plan":      (*script).plan,
+		"grant":     (*script).grant,
+		"adjust":    (*script).adjust,
+		"reserve":   (*script).reserve,
+		"start":     (*script).start,
+		"heartbeat": (*script).heartbeat,
+		"commit":    (*script).commit,
+		"release":   (*script).release,
+		"cancel":    (*script).cancel,
+		"force":     (*script).force,
+		"refund":    (*script).refund,
+		"expire":    (*script).expire,
+		"balance":   (*script).showBalance,
+		"grants":    (*script).showGrants,
+		"show":      (*script).showReservation,
+		"entries":   (*script).showEntries,
+		"events":    (*script).showEvents,
+	}
+}
+
+func (s *script) clock(l *line, _ []string) string {
+	at, err := time.Parse(time.RFC3339, l.word("a time"))
+	if err != nil {
+		s.fail("%v", err)
+	}
+	s.now = at.UTC()
+	return "it is " + moment(s.now)
+}
+
+func (s *script) wait(l *line, _ []string) string {
+	length, err := time.ParseDuration(l.word("a duration"))
+	if err != nil {
+		s.fail("%v", err)
+	}
+	s.now = s.now.Add(length)
+	return "it is " + moment(s.now)
+}
+
+// about submits an operation of an account called by its name.
+func (s *script) about(l *line, account string, do holdfast.Operation) result {
+	command := s.command(account, l.option("key"), do)
+	return s.submitted(l, command)
+}
+
+// onReservation submits an operation on a reservation called by its label. "nothing@ann" is an id that ann never had.
+func (s *script) onReservation(l *line, label string, operation func(id holdfast.ID) holdfast.Operation) string {
+	target, ok := s.reservations[label]
+	if account, found := strings.CutPrefix(label, "nothing@"); found {
+		target, ok = named{account: holdfast.AccountIDOf(project, account), id: commandID(1 << 30)}, true
+	}
+	if !ok {
+		s.fail("no reservation is called %q", label)
+	}
+	command := s.command("", l.option("key"), operation(target.id))
+	command.Target = target.account
+	return s.reservationStatement(label, s.submitted(l, command))
+}
+
+func (s *script) submitted(l *line, command holdfast.Command) result {
+	if l.has("project") {
+		command.Project = l.option("project")
+	}
+	command.RetryRefused = l.flag("retry")
+	done := s.submit(command)
+	s.seen[done.Reason] = true
+	for _, changes := range done.saved {
+		s.nameGrants(command, changes)
+	}
+	return done
+}
+
+// nameGrants calls new grants by the key of the command that asked for one, others by source and number.
+func (s *script) nameGrants(command holdfast.Command, changes holdfast.Changes) {
+	stored := s.records[changes.Account.ID]
+	for _, g := range changes.NewGrants {
+		if g.Source != holdfast.FromAllowance && command.Key != "" && len(changes.NewGrants) == 1 && command.Do.Name() != "refund" {
+			s.names[g.ID] = command.Key
+			continue
+		}
+		name := string(g.Source)
+		if plan, _, ok := strings.Cut(g.Allowance, "."); ok && plan != "free" {
+			name = plan + "-" + name
+		}
+		count := 1
+		for _, other := range stored.grants {
+			if strings.TrimRight(s.names[other.ID], "0123456789") == name && other.Unit == g.Unit {
+				count++
+			}
+		}
+		if count > 1 {
+			name += strconv.Itoa(count)
+		}
+		s.names[g.ID] = name
+	}
+}
+
+func (s *script) put(l *line, _ []string) string {
+	account := l.word("an account")
+	done := s.about(l, account, holdfast.PutAccount{
+		Language: l.text("lang"), TimeZone: l.text("zone"), Blocked: l.yes("blocked"), Notices: l.yes("notices"), Metadata: l.pairs("metadata"),
+	})
+	return s.accountStatement(account, done)
+}
+
+func (s *script) plan(l *line, _ []string) string {
+	account := l.word("an account")
+	return s.accountStatement(account, s.about(l, account, holdfast.SetPlan{Plan: l.word("a plan")}))
+}
+
+func (s *script) grant(l *line, _ []string) string {
+	account := l.word("an account")
+	op := holdfast.AddGrant{
+		Unit: l.word("a unit"), Amount: l.integer(l.word("an amount")), Source: holdfast.Source(l.option("source")),
+		StartsAt: l.moment("starts"), EndsAt: l.moment("ends"), Features: l.list("features"), Reason: l.option("reason"),
+	}
+	if l.has("priority") {
+		op.Priority = pointer(int(l.integer(l.option("priority"))))
+	}
+	return s.grantStatement(s.about(l, account, op))
+}
+
+func (s *script) adjust(l *line, _ []string) string {
+	account := l.word("an account")
+	return s.grantStatement(s.about(l, account, holdfast.Adjust{
+		Unit: l.word("a unit"), Amount: l.integer(l.word("an amount")), Reason: l.option("reason"),
+	}))
+}
+
+func (s *script) reserve(l *line, _ []string) string {
+	account := l.word("an account")
+	op := holdfast.Reserve{
+		Feature: l.word("a feature"), Surface: l.option("surface"), TTL: l.duration("ttl"), Metadata: l.pairs("metadata"), DryRun: l.flag("dry"),
+	}
+	if l.has("quantity") {
+		op.Quantity = l.integer(l.option("quantity"))
+	}
+	for kind, count := range l.pairs("usage") {
+		if op.Usage == nil {
+			op.Usage = map[string]holdfast.Amount{}
+		}
+		op.Usage[kind] = l.integer(count)
+	}
+	label := l.option("as")
+	if label == "" {
+		label = l.options["key"]
+	}
+	done := s.about(l, account, op)
+	if r := done.Reservation; r != nil && !op.DryRun && s.names[r.ID] == "" {
+		s.reservations[label] = named{account: holdfast.AccountIDOf(project, account), id: r.ID}
+		s.names[r.ID] = label
+	}
+	return s.reservationStatement(label, done)
+}
+
+func (s *script) start(l *line, _ []string) string {
+	label := l.word("a reservation")
+	return s.onReservation(l, label, func(id holdfast.ID) holdfast.Operation {
+		return holdfast.Start{ReservationID: id, Worker: l.option("worker"), Token: l.option("token"), Lease: l.duration("lease")}
+	})
+}
+
+func (s *script) heartbeat(l *line, _ []string) string {
+	label := l.word("a reservation")
+	return s.onReservation(l, label, func(id holdfast.ID) holdfast.Operation {
+		return holdfast.Heartbeat{ReservationID: id, LeaseToken: l.option("token"), Lease: l.duration("lease")}
+	})
+}
+
+func (s *script) commit(l *line, _ []string) string {
+	label := l.word("a reservation")
+	return s.onReservation(l, label, func(id holdfast.ID) holdfast.Operation {
+		return holdfast.Commit{ReservationID: id, LeaseToken: l.option("token"), Amount: l.amount("amount"), Quantity: l.amount("quantity")}
+	})
+}
+
+func (s *script) release(l *line, _ []string) string {
+	label := l.word("a reservation")
+	return s.onReservation(l, label, func(id holdfast.ID) holdfast.Operation {
+		return holdfast.Release{ReservationID: id, LeaseToken: l.option("token"), Cause: l.option("cause")}
+	})
+}
+
+func (s *script) cancel(l *line, _ []string) string {
+	return s.onReservation(l, l.word("a reservation"), func(id holdfast.ID) holdfast.Operation {
+		return holdfast.Cancel{ReservationID: id}
+	})
+}
+
+func (s *script) force(l *line, _ []string) string {
+	label := l.word("a reservation")
+	op := holdfast.Force{End: holdfast.Ending(l.word("an ending")), Reason: l.option("reason")}
+	if len(l.words) > 0 {
+		op.Amount = pointer(l.integer(l.word("an amount")))
+	}
+	return s.onReservation(l, label, func(id holdfast.ID) holdfast.Operation {
+		op.ReservationID = id
+		return op
+	})
+}
+
+func (s *script) refund(l *line, _ []string) string {
+	label := l.word("a reservation")
+	op := holdfast.Refund{Ended: holdfast.EndedPockets(l.option("ended")), Reason: l.option("reason")}
+	if len(l.words) > 0 {
+		op.Amount = pointer(l.integer(l.word("an amount")))
+	}
+	return s.onReservation(l, label, func(id holdfast.ID) holdfast.Operation {
+		op.ReservationID = id
+		return op
+	})
+}
+
+func (s *script) expire(l *line, _ []string) string {
+	return s.expireStatement(s.about(l, l.word("an account"), holdfast.Expire{}))
+}
+
+// useCatalog takes the example, or a catalog written in a few words:
+//
+//	catalog 2
+//	  unit credit
+//	  feature draw 1 image or 5 credit ttl=15m
+//	  surface bot ttl=30m
+//	  plan free draw,chat free=chat active=2 gives="3 credit in 24h, 1 image in 48h"
+//
+// The first plan is the default one.
+func (s *script) useCatalog(l *line, detail []string) string {
+	version := l.word("example, or a version")
+	if version == "example" {
+		s.catalog = exampleCatalog()
+		return fmt.Sprintf("catalog %d", s.catalog.Version)
+	}
+	catalog := &holdfast.Catalog{Version: int64(l.integer(version))}
+	for _, text := range detail {
+		part := s.parse(text)
+		switch kind := part.word("a kind"); kind {
+		case "unit":
+			catalog.Units = append(catalog.Units, holdfast.Unit{Name: part.word("a name")})
+		case "feature":
+			feature := holdfast.Feature{Name: part.word("a name"), TTL: part.duration("ttl")}
+			for len(part.words) > 0 {
+				feature.Prices = append(feature.Prices, holdfast.Price{Amount: part.integer(part.word("an amount")), Unit: part.word("a unit")})
+				part.flag("or")
+			}
+			catalog.Features = append(catalog.Features, feature)
+		case "surface":
+			catalog.Surfaces = append(catalog.Surfaces, holdfast.Surface{Name: part.word("a name"), TTL: part.duration("ttl")})
+		case "plan":
+			catalog.Plans = append(catalog.Plans, part.readPlan(len(catalog.Plans) == 0))
+		default:
+			s.fail("a catalog has no %q", kind)
+		}
+		for name := range part.options {
+			s.fail("option %q means nothing here", name)
+		}
+	}
+	s.catalog = catalog
+	return fmt.Sprintf("catalog %d", catalog.Version)
+}
+
+func (l *line) readPlan(isDefault bool) holdfast.Plan {
+	plan := holdfast.Plan{Name: l.word("a name"), Default: isDefault}
+	plan.Features = strings.Split(l.word("features"), ",")
+	plan.FreeFeatures = l.list("free")
+	plan.MaxActive = int(l.integer(l.option("active")))
+	if !l.has("gives") {
+		return plan
+	}
+	for _, allowance := range strings.Split(l.option("gives"), ", ") {
+		words := strings.Fields(allowance)
+		every, err := time.ParseDuration(words[3])
+		if err != nil {
+			l.s.fail("%v", err)
+		}
+		plan.Allowances = append(plan.Allowances, holdfast.Allowance{
+			Key: plan.Name + "." + words[1] + "." + words[3], Unit: words[1], Amount: l.integer(words[0]), Every: holdfast.Cycle{Rolling: every},
+		})
+	}
+	return plan
+}

@@ -1,0 +1,533 @@
+package holdfast_test
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/holdfast-dev/holdfast"
+)
+
+// world is a store in memory and a clock that stands still until it is told to move. Every command goes through submit,
+// the way it goes through the engine: a state is loaded with exactly what the contract of stores says, decided, and its
+// changes are saved. On the way, whatever must hold for every command is checked, so each test that uses a world is a
+// test of the invariants too.
+type world struct {
+	failer
+	catalog  *holdfast.Catalog
+	now      time.Time
+	commands int
+	records  map[holdfast.AccountID]*record
+}
+
+// failer is what *testing.T and *rapid.T have in common.
+type failer interface {
+	Helper()
+	Fatalf(format string, args ...any)
+}
+
+// record is everything stored of one account, in the order in which it was written.
+type record struct {
+	account      holdfast.Account
+	grants       []*holdfast.Grant
+	reservations []*holdfast.Reservation
+	entries      []holdfast.Entry
+	events       []holdfast.Event
+	answers      map[string]storedAnswer
+}
+
+// storedAnswer keeps an outcome as JSON, as the stores do.
+type storedAnswer struct {
+	answer  holdfast.Answer
+	outcome []byte
+}
+
+// result is what a command came to, and what was written for it: one set of changes per round, more than one only where
+// the core asked to decide again.
+type result struct {
+	holdfast.Outcome
+	operation string
+	saved     []holdfast.Changes
+}
+
+// theMorning is when the worlds begin.
+var theMorning = time.Date(2026, 12, 1, 10, 0, 0, 0, time.UTC)
+
+const project = "studio"
+
+func newWorld(t failer) *world {
+	return &world{failer: t, catalog: exampleCatalog(), now: theMorning, records: map[holdfast.AccountID]*record{}}
+}
+
+// exampleCatalog has the numbers of the example catalog, as far as the core supports it: what pro gives for its term of
+// 30 days is a rolling window of 30 days here.
+func exampleCatalog() *holdfast.Catalog {
+	return &holdfast.Catalog{
+		Version: 1,
+		Units:   []holdfast.Unit{{Name: "credit"}, {Name: "image"}},
+		Features: []holdfast.Feature{
+			{Name: "text.improve", Prices: []holdfast.Price{{Unit: "credit", Amount: 1}}, LongestJob: time.Minute, LongestWait: 5 * time.Minute, TTL: 5 * time.Minute},
+			{Name: "image.generate", Prices: []holdfast.Price{{Unit: "image", Amount: 1}, {Unit: "credit", Amount: 5}}, LongestJob: 5 * time.Minute, TTL: 15 * time.Minute},
+			{Name: "file.analyze", Prices: []holdfast.Price{{Unit: "credit", Amount: 3}}, LongestJob: 3 * time.Minute, TTL: 15 * time.Minute},
+		},
+		Surfaces: []holdfast.Surface{{Name: "bot", TTL: 15 * time.Minute}, {Name: "miniapp", TTL: 30 * time.Minute}},
+		Plans: []holdfast.Plan{
+			{
+				Name: "free", Default: true, Features: []string{"text.improve", "image.generate"}, MaxActive: 1,
+				Allowances: []holdfast.Allowance{{Key: "free.credit", Unit: "credit", Amount: 3, Every: holdfast.Cycle{Rolling: 24 * time.Hour}}},
+			},
+			{
+				Name: "pro", Features: []string{"text.improve", "image.generate", "file.analyze"}, FreeFeatures: []string{"text.improve"}, MaxActive: 3,
+				Allowances: []holdfast.Allowance{
+					{Key: "pro.credit", Unit: "credit", Amount: 300, Every: holdfast.Cycle{Rolling: 720 * time.Hour}},
+					{Key: "pro.image", Unit: "image", Amount: 50, Every: holdfast.Cycle{Rolling: 720 * time.Hour}},
+				},
+			},
+		},
+	}
+}
+
+// command makes a command of an account by its name, with an id that only this command has.
+func (w *world) command(account, key string, do holdfast.Operation) holdfast.Command {
+	w.commands++
+	return holdfast.Command{ID: commandID(w.commands), Project: project, Account: account, Key: key, Actor: "test", Do: do}
+}
+
+// do submits an operation of an account under a key.
+func (w *world) do(account, key string, do holdfast.Operation) result {
+	w.Helper()
+	return w.submit(w.command(account, key, do))
+}
+
+// commandID is the id of the n-th command: ascending as UUIDv7 are, the last two bytes zero.
+func commandID(n int) holdfast.ID {
+	id := holdfast.ID{0: 0x01, 1: 0x9a, 6: 0x70, 8: 0x80}
+	for i := range 4 {
+		id[13-i] = byte(n >> (8 * i))
+	}
+	return id
+}
+
+// submit loads, decides and saves, again where the core asks for it.
+func (w *world) submit(command holdfast.Command) result {
+	w.Helper()
+	all := result{operation: command.Do.Name()}
+	for rounds := 1; ; rounds++ {
+		outcome, changes := w.round(command)
+		all.Outcome = outcome
+		if changes != nil {
+			all.saved = append(all.saved, *changes)
+		}
+		if !outcome.Again {
+			return all
+		}
+		if changes == nil { // a question writes nothing, so the sweeper's work is done before it is asked again
+			sweep := w.command("", "", holdfast.Expire{})
+			sweep.Project, sweep.Target = command.Project, command.AccountID()
+			all.saved = append(all.saved, w.submit(sweep).saved...)
+		}
+		if rounds > 100 {
+			w.Fatalf("%s asks again and again", command.Do.Name())
+		}
+	}
+}
+
+func (w *world) round(command holdfast.Command) (holdfast.Outcome, *holdfast.Changes) {
+	w.Helper()
+	state, twin, mirrored := w.load(command), w.load(command), w.load(command)
+	slices.Reverse(mirrored.Grants)
+	slices.Reverse(mirrored.Reservations)
+	w.mustHold(state.Check(), "loaded state")
+
+	outcome := holdfast.Decide(w.catalog, state, command, w.now)
+	w.mustHold(state.Check(), "decided state")
+	changes, changed := state.Changes()
+
+	// The same inputs give the same outcome and the same changes; the order of rows in the store gives the same outcome.
+	again := holdfast.Decide(w.catalog, twin, command, w.now)
+	if twinChanges, _ := twin.Changes(); !reflect.DeepEqual(again, outcome) || !reflect.DeepEqual(twinChanges, changes) {
+		w.Fatalf("%s: decided twice from the same state, it came out differently", command.Do.Name())
+	}
+	if other := holdfast.Decide(w.catalog, mirrored, command, w.now); !reflect.DeepEqual(other, outcome) {
+		w.Fatalf("%s: the order of rows decides:\n%s\n%s", command.Do.Name(), inJSON(outcome), inJSON(other))
+	}
+
+	w.checkManners(command, outcome, changes, changed)
+	if !changed {
+		return outcome, nil
+	}
+	w.save(command.AccountID(), changes)
+	return outcome, &changes
+}
+
+// load is what a store loads for commands of one account: the account and its open grants, the reservations they name and
+// the overdue ones of a reserve or an expire, with the grants of all these, and the answers under their keys.
+func (w *world) load(commands ...holdfast.Command) *holdfast.State {
+	id := commands[0].AccountID()
+	stored, ok := w.records[id]
+	if !ok {
+		state := holdfast.NewState(commands[0].Project, commands[0].Account)
+		state.Account.ID = id
+		return state
+	}
+	state := &holdfast.State{Account: stored.account}
+	var overdue []*holdfast.Reservation
+	named, keys := map[holdfast.ID]bool{}, map[string]bool{}
+	for _, command := range commands {
+		named[holdfast.ReservationOf(command.Do)] = true
+		keys[command.Key] = true
+		if due := stored.overdue(command.Do, w.now); due != nil {
+			overdue = due
+		}
+	}
+	if len(overdue) > holdfast.MaxOverdue {
+		overdue, state.MoreOverdue = overdue[:holdfast.MaxOverdue], true
+	}
+	neededGrants := map[holdfast.ID]bool{}
+	for _, r := range stored.reservations {
+		if named[r.ID] || slices.Contains(overdue, r) {
+			state.Reservations = append(state.Reservations, r)
+			for _, a := range r.Allocations {
+				neededGrants[a.Grant] = true
+			}
+		}
+	}
+	for _, g := range stored.grants {
+		if g.Open || neededGrants[g.ID] {
+			state.Grants = append(state.Grants, g)
+		}
+	}
+	for key := range keys {
+		if kept, ok := stored.answers[key]; ok {
+			answer := kept.answer
+			w.mustHold(json.Unmarshal(kept.outcome, &answer.Outcome), "recorded answer")
+			state.Answers = append(state.Answers, &answer)
+		}
+	}
+	return state.Clone() // so that nothing which is decided touches what is stored
+}
+
+func (stored *record) overdue(op holdfast.Operation, now time.Time) []*holdfast.Reservation {
+	switch op.(type) {
+	case holdfast.Reserve, holdfast.Expire:
+	default:
+		return nil
+	}
+	var due []*holdfast.Reservation
+	for _, r := range stored.reservations {
+		if r.Overdue(now) {
+			due = append(due, r)
+		}
+	}
+	slices.SortStableFunc(due, func(a, b *holdfast.Reservation) int {
+		return cmp.Or(a.ExpiresAt.Compare(b.ExpiresAt), bytes.Compare(a.ID[:], b.ID[:]))
+	})
+	return due
+}
+
+// checkManners checks what holds for every command, whatever it is about.
+func (w *world) checkManners(command holdfast.Command, outcome holdfast.Outcome, changes holdfast.Changes, changed bool) {
+	w.Helper()
+	name := command.Do.Name()
+	if n := outcome.Refusal; n != nil && !outcome.Replayed && !n.ResetsAt.IsZero() && !n.ResetsAt.After(w.now) {
+		w.Fatalf("%s: refused until %s, which is over", name, n.ResetsAt)
+	}
+	if b := outcome.Balance; b != nil && (b.Available < 0 || b.Reserved < 0) {
+		w.Fatalf("%s: a balance below zero: %s", name, inJSON(b))
+	}
+	var answered bool // before, and by this very command
+	if stored, ok := w.records[command.AccountID()]; ok {
+		known, ok := stored.answers[command.Key]
+		answered = ok && known.answer.Command == command.ID && !command.RetryRefused
+	}
+	if reserve, ok := command.Do.(holdfast.Reserve); ok && reserve.DryRun || outcome.Replayed || answered {
+		if changed {
+			w.Fatalf("%s: a dry run or a replay writes %s", name, inJSON(changes))
+		}
+		return
+	}
+	if outcome.Reason != "" || !outcome.Changed && !outcome.Again {
+		if len(changes.NewGrants)+len(changes.NewReservations) > 0 {
+			w.Fatalf("%s: nothing was to be done (%s), and yet something new is written", name, outcome.Reason)
+		}
+		for _, e := range changes.Entries {
+			if e.Kind != holdfast.EntryVoid && e.Kind != holdfast.EntryExpire {
+				w.Fatalf("%s: nothing was to be done (%s), and yet money moved by entry %s", name, outcome.Reason, e.Kind)
+			}
+		}
+	}
+	recorded := slices.ContainsFunc(changes.Answers, func(a *holdfast.Answer) bool { return a.Key == command.Key })
+	if wanted := command.Key != "" && outcome.Reason.Recorded() && !outcome.Again; recorded != wanted {
+		w.Fatalf("%s: answer %q recorded: %t, and it should be %t", name, outcome.Reason, recorded, wanted)
+	}
+}
+
+// save writes changes as a store does, and refuses what no store may be asked to write.
+func (w *world) save(id holdfast.AccountID, changes holdfast.Changes) {
+	w.Helper()
+	stored, ok := w.records[id]
+	if !ok {
+		stored = &record{answers: map[string]storedAnswer{}}
+		w.records[id] = stored
+	}
+	if changes.Account.Version != stored.account.Version || changes.Account.ID != id {
+		w.Fatalf("the changes are of another version of the account, or of another account")
+	}
+	if changes.Account.DecidedAt.Before(stored.account.DecidedAt) || changes.Account.DecidedAt.Before(w.now) {
+		w.Fatalf("the account was decided at %s, before %s or now", changes.Account.DecidedAt, stored.account.DecidedAt)
+	}
+	stored.account = changes.Account
+	stored.account.Version++
+
+	rows := holdfast.State{
+		Grants:       slices.Concat(changes.NewGrants, changes.Grants),
+		Reservations: slices.Concat(changes.NewReservations, changes.Reservations),
+	}
+	copied := rows.Clone()
+	for i, g := range copied.Grants {
+		w.writeGrant(stored, g, i < len(changes.NewGrants))
+	}
+	for i, r := range copied.Reservations {
+		w.writeReservation(stored, r, i < len(changes.NewReservations))
+	}
+	for _, e := range changes.Entries {
+		if e.No != int64(len(stored.entries))+1 {
+			w.Fatalf("entry %d follows entry %d", e.No, len(stored.entries))
+		}
+		stored.entries = append(stored.entries, e)
+	}
+	for _, e := range changes.Events {
+		w.writeEvent(stored, e)
+	}
+	answered := map[string]bool{}
+	for _, a := range changes.Answers {
+		if answered[a.Key] {
+			w.Fatalf("key %q is answered twice in one save", a.Key)
+		}
+		answered[a.Key] = true
+		w.writeAnswer(stored, a)
+	}
+	w.checkLastBalances(stored, changes.Entries)
+	w.checkStored(stored)
+}
+
+func (w *world) writeGrant(stored *record, g *holdfast.Grant, isNew bool) {
+	w.Helper()
+	i := slices.IndexFunc(stored.grants, func(s *holdfast.Grant) bool { return s.ID == g.ID })
+	if isNew != (i < 0) {
+		w.Fatalf("grant %s: new %t, stored %t", g.ID, isNew, i >= 0)
+	}
+	if isNew {
+		stored.grants = append(stored.grants, g)
+		return
+	}
+	before, after := *stored.grants[i], *g
+	for _, g := range []*holdfast.Grant{&before, &after} { // whatever else a grant is, never changes
+		g.Reserved, g.Used, g.Voided, g.Open = 0, 0, 0, false
+	}
+	if !reflect.DeepEqual(before, after) {
+		w.Fatalf("grant %s has become another one: %s, was %s", g.ID, inJSON(after), inJSON(before))
+	}
+	stored.grants[i] = g
+}
+
+func (w *world) writeReservation(stored *record, r *holdfast.Reservation, isNew bool) {
+	w.Helper()
+	i := slices.IndexFunc(stored.reservations, func(s *holdfast.Reservation) bool { return s.ID == r.ID })
+	if isNew != (i < 0) {
+		w.Fatalf("reservation %s: new %t, stored %t", r.ID, isNew, i >= 0)
+	}
+	if isNew {
+		stored.reservations = append(stored.reservations, r)
+		return
+	}
+	before := stored.reservations[i]
+	if !before.Live() && (r.State != before.State || r.Used != before.Used || r.Cause != before.Cause || !r.EndedAt.Equal(before.EndedAt)) {
+		w.Fatalf("reservation %s ends twice: %s used %d, then %s used %d", r.ID, before.State, before.Used, r.State, r.Used)
+	}
+	if !before.LateAt.IsZero() && (r.LateUsed != before.LateUsed || !r.LateAt.Equal(before.LateAt)) {
+		w.Fatalf("reservation %s is settled late twice", r.ID)
+	}
+	if r.Price != before.Price || r.Reserved != before.Reserved || r.Refunded < before.Refunded || r.ExpiresAt.Before(before.ExpiresAt) ||
+		r.ExpiresAt.After(r.CreatedAt.Add(holdfast.HoldFactor*r.TTL)) {
+		w.Fatalf("reservation %s: price, reserved, refunds or expiry moved as they must not: %s, was %s", r.ID, inJSON(r), inJSON(before))
+	}
+	stored.reservations[i] = r
+}
+
+// writeEvent drops an event that was told before. Only a report after the end may be told twice: it is named after its
+// figure. Of any other event, the same id means that what happened is never told.
+func (w *world) writeEvent(stored *record, e holdfast.Event) {
+	w.Helper()
+	for _, known := range stored.events {
+		if known.ID == e.ID {
+			if e.Kind != holdfast.EventReportedAfterEnd || known.Kind != e.Kind || known.Figure != e.Figure {
+				w.Fatalf("event %s of entry %d has the id of event %s of entry %d, and would never be told", e.Kind, e.Entry, known.Kind, known.Entry)
+			}
+			return
+		}
+	}
+	stored.events = append(stored.events, e)
+}
+
+func (w *world) writeAnswer(stored *record, a *holdfast.Answer) {
+	w.Helper()
+	var before holdfast.Outcome
+	if known, ok := stored.answers[a.Key]; ok {
+		w.mustHold(json.Unmarshal(known.outcome, &before), "recorded answer")
+		if !before.Refused() {
+			w.Fatalf("key %q was answered with a success, and is answered again", a.Key)
+		}
+	}
+	written, err := json.Marshal(a.Outcome)
+	w.mustHold(err, "answer to JSON")
+	var read holdfast.Outcome
+	w.mustHold(json.Unmarshal(written, &read), "answer from JSON")
+	if !reflect.DeepEqual(read, a.Outcome) {
+		w.Fatalf("an answer does not survive its JSON: %s", written)
+	}
+	kept := storedAnswer{answer: *a, outcome: written}
+	kept.answer.Outcome = holdfast.Outcome{}
+	stored.answers[a.Key] = kept
+}
+
+// checkLastBalances compares what the newest entry of each unit says of the balance with the grants.
+func (w *world) checkLastBalances(stored *record, written []holdfast.Entry) {
+	w.Helper()
+	checked := map[string]bool{}
+	for _, e := range slices.Backward(written) {
+		if e.Unit == "" || checked[e.Unit] {
+			continue
+		}
+		checked[e.Unit] = true
+		var available, reserved holdfast.Amount
+		for _, g := range stored.grants {
+			if g.Unit != e.Unit {
+				continue
+			}
+			reserved += g.Reserved
+			if g.InForce(e.RecordedAt) {
+				available += g.Granted - g.Reserved - g.Used - g.Voided
+			}
+		}
+		if e.Available != available || e.Reserved != reserved {
+			w.Fatalf("entry %d (%s) says %d available and %d reserved; there are %d and %d", e.No, e.Kind, e.Available, e.Reserved, available, reserved)
+		}
+	}
+}
+
+// checkStored proves one account from everything that is stored of it.
+func (w *world) checkStored(stored *record) {
+	w.Helper()
+	differences, err := holdfast.Verify(&stored.account, stored.grants, each(stored.reservations), each(stored.entries))
+	w.mustHold(err, "verify")
+	if len(differences) > 0 {
+		w.Fatalf("verify: %q", differences)
+	}
+	for _, g := range stored.grants {
+		if left := g.Granted - g.Reserved - g.Used - g.Voided; !g.Open && (left > 0 || g.Reserved > 0) {
+			w.Fatalf("grant %s is closed, and nobody will ever see its %d available and %d reserved", g.ID, left, g.Reserved)
+		}
+	}
+	told := map[int64]int{}
+	for _, e := range stored.events {
+		if e.Entry > 0 {
+			told[e.Entry]++
+		}
+	}
+	for _, e := range stored.entries {
+		if told[e.No] != 1 {
+			w.Fatalf("entry %d (%s) is told of by %d events", e.No, e.Kind, told[e.No])
+		}
+	}
+}
+
+// verify proves all accounts.
+func (w *world) verify() {
+	w.Helper()
+	for _, stored := range w.records {
+		w.checkStored(stored)
+	}
+}
+
+// stored is the account's record, empty where nobody has seen it.
+func (w *world) stored(account string) *record {
+	if found, ok := w.records[holdfast.AccountIDOf(project, account)]; ok {
+		return found
+	}
+	return &record{}
+}
+
+// view is the account as people are shown it now.
+func (w *world) view(account string) *holdfast.AccountView {
+	stored, ok := w.records[holdfast.AccountIDOf(project, account)]
+	if !ok {
+		return holdfast.View(w.catalog, holdfast.NewState(project, account), w.now)
+	}
+	state := &holdfast.State{Account: stored.account}
+	for _, g := range stored.grants {
+		if g.Open {
+			state.Grants = append(state.Grants, g)
+		}
+	}
+	before := inJSON(stored.grants)
+	view := holdfast.View(w.catalog, state, w.now)
+	if _, changed := state.Changes(); changed || inJSON(stored.grants) != before {
+		w.Fatalf("looking at an account changed it")
+	}
+	return view
+}
+
+// balance is what the account has in one unit now.
+func (w *world) balance(account, unit string) holdfast.Balance {
+	w.Helper()
+	for _, b := range w.view(account).Balances {
+		if b.Unit == unit {
+			return b
+		}
+	}
+	w.Fatalf("account %s has no balance in %s", account, unit)
+	return holdfast.Balance{}
+}
+
+// reservation is what is stored of a reservation now.
+func (stored *record) reservation(id holdfast.ID) *holdfast.Reservation {
+	for _, r := range stored.reservations {
+		if r.ID == id {
+			return r
+		}
+	}
+	return nil
+}
+
+func (w *world) mustHold(err error, what string) {
+	w.Helper()
+	if err != nil {
+		w.Fatalf("%s: %v", what, err)
+	}
+}
+
+func each[T any](list []T) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for _, item := range list {
+			if !yield(item, nil) {
+				return
+			}
+		}
+	}
+}
+
+func inJSON(value any) string {
+	text, err := json.Marshal(value)
+	if err != nil {
+		return fmt.Sprintf("%+v", value)
+	}
+	return string(text)
+}
+
+func pointer[T any](value T) *T { return &value }
