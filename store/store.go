@@ -7,6 +7,9 @@
 // The engine calls it; packages memory and sqlite implement it; package storetest is its meaning, as tests. A store
 // holds no business rule: it loads what is asked for, writes what it is told, whole or not at all, and says truly which
 // of the two happened. It never decides, and what Read and Scan return never feeds a decision.
+//
+// Rows come back as they were written, but for three things: times and durations are in microseconds, times are in UTC,
+// and empty lists and maps are nil. Copies belong to whoever holds them.
 package store
 
 import (
@@ -24,9 +27,12 @@ type Store interface {
 	Begin(ctx context.Context) (Tx, error)
 	// Scan returns accounts that have overdue reservations: hints, read without a lock and to be checked under it.
 	Scan(ctx context.Context, due Due) ([]holdfast.AccountID, error)
-	// Read answers one page of a list or one account's state, from one snapshot. What is not there is an empty page.
+	// Read answers one page of a list or one account's state, from one snapshot. What is not there, or belongs to another
+	// project, is an empty page. A cursor that no page of this list gave out is Rejected with ErrCursor as its cause, the
+	// one such error that is the caller's fault; a limit out of range and an unknown kind are Rejected too, and ours.
 	Read(ctx context.Context, query Query) (Page, error)
-	// Dump visits every account, in order of ids, all in one snapshot. The record is valid during the visit only.
+	// Dump visits every account, in order of ids, all in one snapshot. The record is valid during the visit only. An error
+	// of visit ends the dump and is returned as it is.
 	Dump(ctx context.Context, visit func(Record) error) error
 	Close() error
 }
@@ -34,10 +40,14 @@ type Store interface {
 // Tx is one transaction: at most one Load, then one Save or Abort. It belongs to one goroutine.
 type Tx interface {
 	// Load locks the wanted accounts and reads their states: first the lock, then the reading. Wants name distinct
-	// accounts. The states come in the order of the wants; an account that is not stored has Version 0.
-	// Errors: Conflict, Unavailable, Fatal.
+	// accounts. The states come in the order of the wants; an account that is not stored has Version 0. Grants are in the
+	// order of CreatedAt and id, so that the same state leads to the same decision on every store.
+	// Errors: Conflict, Unavailable, Fatal; Rejected for a second Load.
 	Load(ctx context.Context, wants []Want) ([]*holdfast.State, error)
-	// Save writes the changes of loaded accounts, fenced by their versions, and commits. Nothing or all of it happens.
+	// Save writes the changes of loaded accounts, fenced by their versions, and commits. Nothing or all of it happens, and
+	// the transaction has ended. Of stored rows only what may change is written: of an account not project, name and
+	// CreatedAt; of a grant the counters and Open; of a reservation what its life changes, and nothing that was decided at
+	// the reserve.
 	// Errors: Conflict (nothing happened, decide again), InDoubt (unknown what happened), Rejected (nothing happened, and
 	// unchanged it never will), Unavailable (nothing happened), Fatal.
 	Save(ctx context.Context, changes []holdfast.Changes) error
@@ -80,9 +90,9 @@ type Query struct {
 	Kind    QueryKind
 	Project string
 	Account holdfast.AccountID
-	// Reservation asks for this one; zero: any.
+	// Reservation asks the list of reservations for this one; zero: any.
 	Reservation holdfast.ID
-	// State and Key filter reservations; empty: any.
+	// State and Key filter the list of reservations; empty: any.
 	State holdfast.ReservationState
 	Key   string
 	// Cursor is Page.Next of the page before; empty: the first page.
@@ -96,9 +106,9 @@ type QueryKind string
 // The kinds of queries, and the order of their pages.
 const (
 	QueryState        QueryKind = "state"        // Page.State: account and open grants, as a decision would see them; nil where the account is not stored
-	QueryReservations QueryKind = "reservations" // newest first
-	QueryGrants       QueryKind = "grants"       // open and closed, newest first
-	QueryEntries      QueryKind = "entries"      // newest first
+	QueryReservations QueryKind = "reservations" // newest first: by id, which begins with the time of its command
+	QueryGrants       QueryKind = "grants"       // open and closed, newest first: by CreatedAt, then id
+	QueryEntries      QueryKind = "entries"      // newest first: by number
 )
 
 // Page is what Read answers. Next is empty on the last page.

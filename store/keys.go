@@ -1,0 +1,14 @@
+package store
+
+import "time"
+
+// Key is an API key as a store keeps it: never the secret itself, only its hash.
+type Key struct {
+	ID        string
+	Hash      [32]byte // SHA-256 of the secret
+	Project   string
+	Scopes    []string
+	Note      string // what it is for, in the operator's words; may be empty
+	CreatedAt time.Time
+	RevokedAt time.Time // zero: in force
+}

@@ -1,0 +1,214 @@
+-- The first schema: accounts with what they own, and the lookup tables of the edges.
+--
+-- Rules (the same for every SQL store):
+--   * account_id leads every primary key, unique constraint, foreign key and index of an account-owned table, so that the
+--     tables can be sharded by it; no foreign key leaves the account.
+--   * One unique index per table: a planner with two of them, both led by the account, may pick the wrong one.
+--   * Times are microseconds since 1970 in UTC; NULL means none. Ids are the 16 bytes of a UUID. JSON only for lists and
+--     maps; an empty one is NULL.
+--   * A constraint's name is a sentence that tells what it keeps true.
+--
+-- Only here: STRICT, so that a column holds its type; rowid tables with a primary key, because WITHOUT ROWID was slower
+-- by a factor of 1.4 on many accounts (rows are wide, and every insert would move them about in the key's tree).
+
+-- +goose Up
+
+CREATE TABLE accounts (
+	account_id BLOB    NOT NULL,
+	project    TEXT    NOT NULL,
+	name       TEXT    NOT NULL,
+	version    INTEGER NOT NULL, -- the fence: every write says which one it read
+	last_entry INTEGER NOT NULL,
+	active     INTEGER NOT NULL,
+	plan       TEXT    NOT NULL,
+	language   TEXT    NOT NULL,
+	time_zone  TEXT    NOT NULL,
+	blocked    INTEGER NOT NULL,
+	notices    INTEGER NOT NULL,
+	metadata   TEXT,
+	created_at INTEGER NOT NULL,
+	decided_at INTEGER NOT NULL,
+	PRIMARY KEY (account_id),
+	CONSTRAINT account_id_is_a_uuid CHECK (length(account_id) = 16),
+	CONSTRAINT account_has_a_project_and_a_name CHECK (project <> '' AND name <> ''),
+	CONSTRAINT version_counts_from_one CHECK (version >= 1),
+	CONSTRAINT last_entry_is_not_negative CHECK (last_entry >= 0),
+	CONSTRAINT active_is_not_negative CHECK (active >= 0),
+	CONSTRAINT blocked_is_yes_or_no CHECK (blocked IN (0, 1)),
+	CONSTRAINT notices_is_yes_or_no CHECK (notices IN (0, 1))
+) STRICT;
+
+CREATE TABLE grants (
+	account_id BLOB    NOT NULL,
+	grant_id   BLOB    NOT NULL,
+	unit       TEXT    NOT NULL,
+	source     TEXT    NOT NULL,
+	allowance  TEXT    NOT NULL,
+	features   TEXT,
+	priority   INTEGER NOT NULL,
+	granted    INTEGER NOT NULL,
+	reserved   INTEGER NOT NULL,
+	used       INTEGER NOT NULL,
+	voided     INTEGER NOT NULL,
+	starts_at  INTEGER NOT NULL,
+	ends_at    INTEGER,
+	created_at INTEGER NOT NULL,
+	open       INTEGER NOT NULL,
+	PRIMARY KEY (account_id, grant_id),
+	CONSTRAINT grant_belongs_to_an_account FOREIGN KEY (account_id) REFERENCES accounts (account_id),
+	CONSTRAINT grant_id_is_a_uuid CHECK (length(grant_id) = 16),
+	CONSTRAINT grant_has_a_unit CHECK (unit <> ''),
+	CONSTRAINT source_is_known CHECK (source IN ('allowance', 'rollover', 'promo', 'purchase', 'correction')),
+	CONSTRAINT priority_is_not_negative CHECK (priority >= 0),
+	CONSTRAINT granted_is_a_positive_amount CHECK (granted BETWEEN 1 AND 9007199254740991),
+	CONSTRAINT reserved_is_not_negative CHECK (reserved >= 0),
+	CONSTRAINT used_is_not_negative CHECK (used >= 0),
+	CONSTRAINT voided_is_not_negative CHECK (voided >= 0),
+	CONSTRAINT reserved_used_and_voided_fit_granted CHECK (reserved + used + voided <= granted),
+	CONSTRAINT grant_ends_after_it_starts CHECK (ends_at > starts_at),
+	CONSTRAINT open_is_yes_or_no CHECK (open IN (0, 1)),
+	CONSTRAINT closed_grant_holds_nothing CHECK (open = 1 OR reserved = 0)
+) STRICT;
+
+-- Every decision loads the account's open grants and none of the closed ones, of which there are ever more.
+CREATE INDEX open_grants ON grants (account_id) WHERE open = 1;
+
+CREATE TABLE reservations (
+	account_id       BLOB    NOT NULL,
+	reservation_id   BLOB    NOT NULL,
+	feature          TEXT    NOT NULL,
+	quantity         INTEGER NOT NULL,
+	state            TEXT    NOT NULL,
+	price_unit       TEXT    NOT NULL,
+	price_amount     INTEGER NOT NULL,
+	allocations      TEXT, -- [[grant id, source, reserved, used, refunded], …]
+	reserved         INTEGER NOT NULL,
+	used             INTEGER NOT NULL,
+	unbilled         INTEGER NOT NULL,
+	late_used        INTEGER NOT NULL,
+	refunded         INTEGER NOT NULL,
+	late_at          INTEGER,
+	key              TEXT    NOT NULL,
+	surface          TEXT    NOT NULL,
+	metadata         TEXT,
+	usage            TEXT,
+	catalog_version  INTEGER NOT NULL,
+	ttl_microseconds INTEGER NOT NULL,
+	created_at       INTEGER NOT NULL,
+	expires_at       INTEGER NOT NULL,
+	ended_at         INTEGER,
+	cause            TEXT    NOT NULL,
+	worker           TEXT    NOT NULL,
+	lease_token      TEXT    NOT NULL,
+	lease_expires_at INTEGER,
+	attempts         INTEGER NOT NULL,
+	PRIMARY KEY (account_id, reservation_id),
+	CONSTRAINT reservation_belongs_to_an_account FOREIGN KEY (account_id) REFERENCES accounts (account_id),
+	CONSTRAINT reservation_id_is_a_uuid CHECK (length(reservation_id) = 16),
+	CONSTRAINT reservation_has_a_feature CHECK (feature <> ''),
+	CONSTRAINT quantity_is_positive CHECK (quantity >= 1),
+	CONSTRAINT state_is_known CHECK (state IN ('reserved', 'running', 'committed', 'released', 'expired')),
+	CONSTRAINT live_reservation_has_not_ended CHECK ((state IN ('reserved', 'running')) = (ended_at IS NULL)),
+	CONSTRAINT price_is_not_negative CHECK (price_amount >= 0),
+	CONSTRAINT held_is_an_amount CHECK (reserved BETWEEN 0 AND 9007199254740991),
+	CONSTRAINT used_fits_reserved CHECK (used BETWEEN 0 AND reserved),
+	CONSTRAINT unbilled_is_not_negative CHECK (unbilled >= 0),
+	CONSTRAINT late_used_is_not_negative CHECK (late_used >= 0),
+	CONSTRAINT late_use_follows_expiry CHECK (CASE WHEN late_at IS NULL THEN late_used = 0 ELSE state = 'expired' END),
+	CONSTRAINT refunded_fits_charged CHECK (refunded BETWEEN 0 AND used + late_used),
+	CONSTRAINT ttl_is_positive CHECK (ttl_microseconds > 0),
+	CONSTRAINT reservation_expires_after_it_begins CHECK (expires_at > created_at),
+	CONSTRAINT attempts_is_not_negative CHECK (attempts >= 0)
+) STRICT;
+
+-- The live ones, the longest overdue first within the account. It serves two readers: the load of an account's overdue
+-- reservations (a range of one account, already in order), and the sweeper's scan over all accounts. The scan wants time
+-- first, and the rule wants the account first; so it walks this index from end to end. That costs as much as there is
+-- live work, and never grows with history: an account holds no more live reservations than its plan has slots. ended_at,
+-- always NULL here, is in the index so that the scan need not look at the rows to see it.
+CREATE INDEX live_reservations ON reservations (account_id, expires_at, reservation_id, ended_at) WHERE ended_at IS NULL;
+
+-- The ledger. No statement of the product updates or deletes a row.
+CREATE TABLE entries (
+	account_id     BLOB    NOT NULL,
+	entry_no       INTEGER NOT NULL,
+	kind           TEXT    NOT NULL,
+	unit           TEXT    NOT NULL,
+	deltas         TEXT, -- [[grant id, granted, reserved, used, voided], …]
+	reservation_id BLOB,
+	key            TEXT    NOT NULL,
+	actor          TEXT    NOT NULL,
+	reason         TEXT    NOT NULL,
+	effective_at   INTEGER NOT NULL,
+	recorded_at    INTEGER NOT NULL,
+	available      INTEGER NOT NULL,
+	reserved       INTEGER NOT NULL,
+	PRIMARY KEY (account_id, entry_no), -- the second fence: no two decisions write the same number
+	CONSTRAINT entry_belongs_to_an_account FOREIGN KEY (account_id) REFERENCES accounts (account_id),
+	CONSTRAINT entries_count_from_one CHECK (entry_no >= 1),
+	CONSTRAINT entry_has_a_kind CHECK (kind <> ''),
+	CONSTRAINT entry_reservation_is_a_uuid CHECK (length(reservation_id) = 16),
+	CONSTRAINT available_after_is_not_negative CHECK (available >= 0),
+	CONSTRAINT reserved_after_is_not_negative CHECK (reserved >= 0)
+) STRICT;
+
+CREATE TABLE answers (
+	account_id  BLOB    NOT NULL,
+	key         TEXT    NOT NULL,
+	fingerprint BLOB    NOT NULL,
+	command_id  BLOB    NOT NULL,
+	outcome     TEXT    NOT NULL,
+	recorded_at INTEGER NOT NULL,
+	PRIMARY KEY (account_id, key),
+	CONSTRAINT answer_belongs_to_an_account FOREIGN KEY (account_id) REFERENCES accounts (account_id),
+	CONSTRAINT answer_has_a_key CHECK (key <> ''),
+	CONSTRAINT fingerprint_has_sixteen_bytes CHECK (length(fingerprint) = 16),
+	CONSTRAINT command_id_is_a_uuid CHECK (length(command_id) = 16)
+) STRICT;
+
+-- What is to be told outside. A row points to the entry that it tells of instead of repeating it.
+CREATE TABLE outbox (
+	account_id     BLOB    NOT NULL,
+	event_id       BLOB    NOT NULL,
+	kind           TEXT    NOT NULL,
+	entry_no       INTEGER,
+	reservation_id BLOB,
+	figure         INTEGER NOT NULL,
+	at             INTEGER NOT NULL,
+	PRIMARY KEY (account_id, event_id),
+	CONSTRAINT event_belongs_to_an_account FOREIGN KEY (account_id) REFERENCES accounts (account_id),
+	CONSTRAINT event_tells_of_an_entry_of_the_account FOREIGN KEY (account_id, entry_no) REFERENCES entries (account_id, entry_no),
+	CONSTRAINT event_id_is_a_uuid CHECK (length(event_id) = 16),
+	CONSTRAINT event_has_a_kind CHECK (kind <> ''),
+	CONSTRAINT event_reservation_is_a_uuid CHECK (length(reservation_id) = 16),
+	CONSTRAINT figure_is_not_negative CHECK (figure >= 0)
+) STRICT;
+
+-- Lookup tables: small, unique over all accounts, and outside every account.
+
+CREATE TABLE projects (
+	name TEXT NOT NULL,
+	PRIMARY KEY (name),
+	CONSTRAINT project_has_a_name CHECK (name <> '')
+) STRICT;
+
+CREATE TABLE api_keys (
+	hash       BLOB    NOT NULL,
+	id         TEXT    NOT NULL,
+	project    TEXT    NOT NULL,
+	scopes     TEXT, -- ["read", …]
+	note       TEXT    NOT NULL,
+	created_at INTEGER NOT NULL,
+	revoked_at INTEGER,
+	PRIMARY KEY (hash),
+	CONSTRAINT key_is_for_a_known_project FOREIGN KEY (project) REFERENCES projects (name),
+	CONSTRAINT hash_has_thirty_two_bytes CHECK (length(hash) = 32),
+	CONSTRAINT key_has_an_id CHECK (id <> '')
+) STRICT;
+
+CREATE TABLE catalogs (
+	version    INTEGER PRIMARY KEY,
+	source     TEXT    NOT NULL,
+	created_at INTEGER NOT NULL,
+	CONSTRAINT catalog_versions_count_from_one CHECK (version >= 1)
+) STRICT;

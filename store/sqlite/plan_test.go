@@ -1,0 +1,60 @@
+package sqlite
+
+import (
+	"database/sql/driver"
+	"strings"
+	"testing"
+)
+
+// Every statement that a decision, a page or the sweeper waits for names the index that it is meant to use, and none
+// sorts that is not meant to.
+func TestStatementsUseTheIndexTheyAreMeantFor(t *testing.T) {
+	db := opened(t, fresh(t), Options{})
+	c, err := db.takeReader(t.Context(), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.giveReader(c)
+	const (
+		account     = "SEARCH accounts USING INDEX sqlite_autoindex_accounts_1 (account_id=?)"
+		grant       = "SEARCH grants USING INDEX sqlite_autoindex_grants_1 (account_id=? AND grant_id=?)"
+		reservation = "SEARCH reservations USING INDEX sqlite_autoindex_reservations_1 (account_id=? AND reservation_id=?)"
+		sorted      = "USE TEMP B-TREE FOR "
+	)
+	for text, wanted := range map[string]string{
+		selectAccount:           account,
+		updateAccount:           account,
+		selectOpenGrants:        "SEARCH grants USING INDEX open_grants (account_id=?)",
+		selectGrant:             grant,
+		updateGrant:             grant,
+		selectReservation:       reservation,
+		updateReservation:       reservation,
+		selectOverdue:           "SEARCH reservations USING INDEX live_reservations (account_id=? AND expires_at<?)",
+		selectAnswer:            "SEARCH answers USING INDEX sqlite_autoindex_answers_1 (account_id=? AND key=?)",
+		selectDue:               "SEARCH reservations USING COVERING INDEX live_reservations (account_id>?)",
+		selectReservations:      "SEARCH reservations USING INDEX sqlite_autoindex_reservations_1 (account_id=? AND reservation_id<?)",
+		selectLiveReservations:  "SEARCH reservations USING INDEX live_reservations (account_id=?); " + sorted + "ORDER BY",
+		selectReservationOnPage: reservation,
+		selectGrants:            "SEARCH grants USING INDEX sqlite_autoindex_grants_1 (account_id=?); " + sorted + "ORDER BY",
+		selectEntries:           "SEARCH entries USING INDEX sqlite_autoindex_entries_1 (account_id=? AND entry_no<?)",
+		selectEvents:            "SEARCH outbox USING INDEX sqlite_autoindex_outbox_1 (account_id=?); " + sorted + "ORDER BY",
+		selectAccounts:          "SCAN accounts USING INDEX sqlite_autoindex_accounts_1",
+		selectAllGrants:         "SEARCH grants USING INDEX sqlite_autoindex_grants_1 (account_id=?)",
+		selectAllReservations:   "SEARCH reservations USING INDEX sqlite_autoindex_reservations_1 (account_id=?)",
+		selectAllEntries:        "SEARCH entries USING INDEX sqlite_autoindex_entries_1 (account_id=?)",
+		selectKey:               "SEARCH api_keys USING INDEX sqlite_autoindex_api_keys_1 (hash=?)",
+	} {
+		var steps []string
+		arguments := make([]driver.Value, strings.Count(text, "?")) // more than enough where a number is used twice
+		err := c.query(t.Context(), "EXPLAIN QUERY PLAN "+text, func(r *row) error {
+			steps = append(steps, r.values[3].(string))
+			return nil
+		}, arguments...)
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+		}
+		if got := strings.Join(steps, "; "); got != wanted {
+			t.Errorf("%s\n\tgot    %s\n\twanted %s", text, got, wanted)
+		}
+	}
+}
