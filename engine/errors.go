@@ -13,6 +13,8 @@ const (
 	Unavailable Code = "unavailable"
 	// OutcomeUnknown: the caller left, or the database was lost, while the command was being decided. Repeat it with the same key.
 	OutcomeUnknown Code = "outcome_unknown"
+	// Cancelled: the caller left while the command still waited. Nothing happened.
+	Cancelled Code = "cancelled"
 	// Internal: our fault. Nothing happened.
 	Internal Code = "internal"
 )

@@ -1,0 +1,307 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime/debug"
+	"time"
+
+	"github.com/holdfast-dev/holdfast"
+	"github.com/holdfast-dev/holdfast/store"
+)
+
+// lane takes batches until the intake is closed and everything is answered, or ctx ends.
+func (e *Engine) lane(ctx context.Context) {
+	for {
+		groups := e.queue.take(e.options.MaxBatch, e.traits.MaxAccounts)
+		if len(groups) > 0 {
+			again := map[*group][]*pending{}
+			e.settle(ctx, groups, again)
+			for _, g := range groups {
+				if g.poisoned != "" {
+					e.quarantine(g.line.account, g.poisoned)
+				}
+				e.queue.done(g.line, again[g])
+			}
+			continue
+		}
+		if e.queue.idle() || ctx.Err() != nil {
+			e.queue.signal() // another lane may be waiting to see it too
+			return
+		}
+		select {
+		case <-e.queue.wake:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// settle decides the groups and answers every command, except those it notes in again. What is refused for its content
+// is taken apart until the one command that is to blame stands alone.
+func (e *Engine) settle(ctx context.Context, groups []*group, again map[*group][]*pending) {
+	a := &attempt{engine: e, groups: groups, again: again}
+	err := e.retry(ctx, a)
+	switch {
+	case err == nil:
+	case len(groups) > 1:
+		for _, g := range groups {
+			e.settle(ctx, []*group{g}, again)
+		}
+	case len(groups[0].commands) > 1:
+		g := groups[0]
+		for i, p := range g.commands {
+			alone := &group{line: g.line, commands: []*pending{p}}
+			e.settle(ctx, []*group{alone}, again)
+			if alone.poisoned != "" {
+				g.poisoned = alone.poisoned
+			}
+			if len(again[alone]) > 0 { // order is kept: what follows waits too
+				again[g] = append(again[alone], g.commands[i+1:]...)
+				delete(again, alone)
+				return
+			}
+		}
+	default:
+		for _, p := range groups[0].commands {
+			e.log.Error("a command could not be saved", "operation", p.command.Do.Name(), "account", p.command.AccountID().String(), "error", err)
+			p.reply(answer{err: &Error{Code: Internal, Hint: "this request could not be saved; nothing happened, and the operator was told", Err: err}})
+		}
+	}
+}
+
+// retry repeats an attempt while the store says that it may succeed, with growing pauses, for as long as RetryFor; then
+// callers are told. It returns an error only where the content was rejected and must be taken apart.
+func (e *Engine) retry(ctx context.Context, a *attempt) error {
+	deadline := time.Now().Add(e.options.RetryFor)
+	doubt := false
+	for pause := 2 * time.Millisecond; ; pause = min(2*pause, 250*time.Millisecond) {
+		err := a.run(ctx)
+		if err == nil {
+			return nil
+		}
+		var panicked poisoned
+		if errors.As(err, &panicked) {
+			continue // the poison was taken out; the others are decided again at once
+		}
+		kind := store.KindOf(err)
+		doubt = doubt || kind == store.InDoubt
+		switch {
+		case kind == store.Rejected && a.size() > 0:
+			return err
+		case kind == store.Fatal:
+			e.fail(err)
+			a.abandon(doubt, err)
+			return nil
+		case ctx.Err() != nil || time.Now().After(deadline):
+			e.log.Error("the database could not be used", "kind", kind.String(), "commands", a.size(), "error", err)
+			a.abandon(doubt, err)
+			return nil
+		}
+		e.log.Debug("decided again", "kind", kind.String(), "error", err)
+		timer := time.NewTimer(pause/2 + rand.N(pause))
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+		}
+	}
+}
+
+// attempt is one batch on its way through the store. Commands that are answered leave its groups.
+type attempt struct {
+	engine *Engine
+	groups []*group
+	again  map[*group][]*pending
+}
+
+func (a *attempt) size() (commands int) {
+	for _, g := range a.groups {
+		commands += len(g.commands)
+	}
+	return commands
+}
+
+// abandon answers everything that is left: nothing happened, or nobody knows.
+func (a *attempt) abandon(doubt bool, err error) {
+	failure := &Error{Code: Unavailable, Hint: "the database cannot be used now; nothing happened, try again shortly", Err: err}
+	if doubt {
+		failure = &Error{Code: OutcomeUnknown, Hint: "the database was lost while saving; repeat the request with the same key", Err: err}
+	}
+	for _, g := range a.groups {
+		for _, p := range g.commands {
+			p.reply(answer{err: failure})
+		}
+		g.commands = nil
+	}
+}
+
+// poisoned is returned where a command broke the core: it was answered, and the batch must be decided again without it.
+type poisoned struct{ cause string }
+
+func (p poisoned) Error() string { return p.cause }
+
+// decided is an account's share of an attempt after deciding.
+type decided struct {
+	group    *group
+	outcomes []holdfast.Outcome
+	again    []*pending // decided once more, after this attempt's changes
+}
+
+// run is the way of a batch: load, decide, save, answer. Nothing is answered before everything is saved.
+func (a *attempt) run(ctx context.Context) error {
+	e := a.engine
+	a.refuseQuarantined()
+	if a.size() == 0 {
+		return nil
+	}
+	now := e.Now()
+	tx, err := e.store.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Abort(context.WithoutCancel(ctx)) }() // after Save it does nothing
+	states, err := tx.Load(ctx, a.wants(now))
+	if err != nil {
+		return err
+	}
+	var results []decided
+	var changes []holdfast.Changes
+	for i, g := range a.groups {
+		if err := states[i].Check(); err != nil {
+			e.quarantine(states[i].Account.ID, err.Error())
+			continue
+		}
+		result, err := e.decide(g, states[i], now)
+		if err != nil {
+			return err
+		}
+		results = append(results, result)
+		if change, any := states[i].Changes(); any {
+			changes = append(changes, change)
+		}
+	}
+	if len(changes) > 0 {
+		if err := tx.Save(ctx, changes); err != nil {
+			return err
+		}
+	}
+	for _, r := range results {
+		for i, outcome := range r.outcomes {
+			r.group.commands[i].reply(answer{outcome: outcome})
+		}
+		if len(r.again) > 0 {
+			a.again[r.group] = r.again
+		}
+		r.group.commands = nil
+	}
+	a.refuseQuarantined()
+	return nil
+}
+
+// refuseQuarantined answers commands of accounts that are out of service.
+func (a *attempt) refuseQuarantined() {
+	var serving []*group
+	for _, g := range a.groups {
+		if err := a.engine.refused(g.line.account); err != nil {
+			for _, p := range g.commands {
+				p.reply(answer{err: err})
+			}
+			g.commands = nil
+		}
+		if len(g.commands) > 0 {
+			serving = append(serving, g)
+		}
+	}
+	a.groups = serving
+}
+
+// wants names what the commands of each group must see.
+func (a *attempt) wants(now time.Time) []store.Want {
+	wants := make([]store.Want, len(a.groups))
+	for i, g := range a.groups {
+		want := store.Want{Account: g.line.account}
+		reservations, keys := map[holdfast.ID]bool{}, map[string]bool{}
+		for _, p := range g.commands {
+			c := &p.command
+			if c.Account != "" {
+				want.Project, want.Name = c.Project, c.Account
+			}
+			want.Create = want.Create || holdfast.OpensAccount(c.Do)
+			if id := holdfast.ReservationOf(c.Do); !id.IsZero() && !reservations[id] {
+				reservations[id] = true
+				want.Reservations = append(want.Reservations, id)
+			}
+			if c.Key != "" && !keys[c.Key] {
+				keys[c.Key] = true
+				want.Keys = append(want.Keys, c.Key)
+			}
+			switch c.Do.(type) {
+			case holdfast.Reserve, holdfast.Expire:
+				want.OverdueAt = now
+			}
+		}
+		wants[i] = want
+	}
+	return wants
+}
+
+// decide applies a group's commands to the account's state, one after the other: each sees what the ones before it did.
+func (e *Engine) decide(g *group, state *holdfast.State, now time.Time) (decided, error) {
+	result := decided{group: g}
+	for i, p := range g.commands {
+		outcome, err := e.decideOne(state, p.command, now)
+		if err != nil {
+			e.poison(g, i, err)
+			return result, err
+		}
+		if outcome.Again {
+			result.again = g.commands[i:]
+			break
+		}
+		result.outcomes = append(result.outcomes, outcome)
+	}
+	if err := state.Check(); err != nil {
+		cause := fmt.Sprintf("a decision broke a rule: %v", err)
+		if len(g.commands) > 1 {
+			return result, &store.Error{Kind: store.Rejected, Op: "decide", Err: errors.New(cause)} // taken apart, to find the one
+		}
+		err := poisoned{cause}
+		e.poison(g, 0, err)
+		return result, err
+	}
+	return result, nil
+}
+
+// decideOne calls the core. A panic there becomes an error, and the state is not to be used any more.
+func (e *Engine) decideOne(state *holdfast.State, command holdfast.Command, now time.Time) (outcome holdfast.Outcome, err error) {
+	defer func() {
+		if broken := recover(); broken != nil {
+			e.log.Error("a decision panicked", "operation", command.Do.Name(), "panic", broken, "stack", string(debug.Stack()))
+			err = poisoned{fmt.Sprint(broken)}
+		}
+	}()
+	if _, sweep := command.Do.(holdfast.Expire); sweep {
+		command.Project = state.Account.Project // the sweeper serves every project
+	}
+	catalog := e.Catalog(command.Project)
+	outcome = holdfast.Decide(catalog, state, command, now)
+	if reserve, ok := command.Do.(holdfast.Reserve); ok && reserve.DryRun && outcome.Again {
+		// A question changes nothing, so the sweeper's work is done for it by a command of its own.
+		holdfast.Decide(catalog, state, holdfast.Command{
+			ID: NewID(), Project: command.Project, Target: command.AccountID(), Actor: Sweeper, Do: holdfast.Expire{},
+		}, now)
+	}
+	return outcome, nil
+}
+
+// poison answers the command that broke the core, takes it out of its group, and lets the account's other commands of this
+// batch be decided before the account goes out of service.
+func (e *Engine) poison(g *group, i int, err error) {
+	culprit := g.commands[i]
+	rest := make([]*pending, 0, len(g.commands)-1)
+	g.commands = append(append(rest, g.commands[:i]...), g.commands[i+1:]...)
+	g.poisoned = err.Error()
+	culprit.reply(answer{err: &Error{Code: Internal, Hint: "this request broke a rule of ours; nothing happened, and the operator was told", Err: err}})
+}
