@@ -1,0 +1,179 @@
+package httpapi
+
+import (
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/holdfast-dev/holdfast"
+	"github.com/holdfast-dev/holdfast/store"
+)
+
+// accountBody creates an account or changes what is given.
+type accountBody struct {
+	Language *string           `json:"language,omitempty" doc:"BCP 47; empty: unknown" example:"ru"`
+	TimeZone *string           `json:"time_zone,omitempty" doc:"IANA; empty: UTC" example:"Europe/Moscow"`
+	Blocked  *bool             `json:"blocked,omitempty" doc:"Needs the scope admin as well"`
+	Notices  *bool             `json:"notices,omitempty" doc:"Whether they want to be told"`
+	Metadata map[string]string `json:"metadata,omitempty" doc:"Replaces what is there"`
+}
+
+func putAccount(c *call) answer {
+	var body accountBody
+	if unread := c.body(&body); unread != nil {
+		return *unread
+	}
+	if body.Blocked != nil && !c.key.has(ScopeAdmin) {
+		return c.lacks(ScopeAdmin)
+	}
+	return c.submit(holdfast.Command{Account: c.request.PathValue("account"), Do: holdfast.PutAccount{
+		Language: body.Language, TimeZone: body.TimeZone, Blocked: body.Blocked, Notices: body.Notices, Metadata: body.Metadata,
+	}}, accountChanged)
+}
+
+func accountChanged(c *call, outcome *holdfast.Outcome) answer {
+	return answer{status: http.StatusOK, body: AccountChanged{
+		Account: accountOf(c.accountName, outcome.Account), Changed: outcome.Changed,
+	}}
+}
+
+func getAccount(c *call) answer {
+	c.noQuery()
+	name := c.request.PathValue("account")
+	c.validName(name)
+	if len(c.problems) > 0 {
+		return c.invalid(c.problems)
+	}
+	view, err := c.api.Engine.View(c.context(), c.key.Project, name)
+	if err != nil {
+		return c.failed(err)
+	}
+	return answer{status: http.StatusOK, body: accountOf(name, view)}
+}
+
+// planBody puts an account on a plan.
+type planBody struct {
+	Plan string `json:"plan" doc:"A plan of the catalog" example:"pro"`
+}
+
+func setPlan(body *planBody) holdfast.Operation { return holdfast.SetPlan{Plan: body.Plan} }
+
+// grantBody opens a pocket.
+type grantBody struct {
+	Unit     string           `json:"unit" doc:"A unit of the catalog" example:"credit"`
+	Amount   holdfast.Amount  `json:"amount" minimum:"1"`
+	Source   holdfast.Source  `json:"source,omitempty" enum:"promo,purchase,correction" doc:"promo where it is left out"`
+	Priority *holdfast.Amount `json:"priority,omitempty" null:"default" nullable:"true" minimum:"0" maximum:"1000" doc:"The lowest is taken first; null: the default of the source"`
+	StartsAt *time.Time       `json:"starts_at,omitempty" null:"now" nullable:"true" doc:"null: now"`
+	EndsAt   *time.Time       `json:"ends_at,omitempty" null:"never" nullable:"true" doc:"null: never"`
+	Features []string         `json:"features,omitempty" doc:"Which may take from it; empty: all"`
+	Reason   string           `json:"reason,omitempty" doc:"Why; kept in the ledger"`
+}
+
+func addGrant(body *grantBody) holdfast.Operation {
+	op := holdfast.AddGrant{Unit: body.Unit, Amount: body.Amount, Source: body.Source, Features: body.Features, Reason: body.Reason}
+	if body.Priority != nil {
+		// Out of range stays out of range also where int has 32 bits.
+		priority := int(max(-1, min(*body.Priority, holdfast.MaxGrantPriority+1)))
+		op.Priority = &priority
+	}
+	if body.StartsAt != nil {
+		op.StartsAt = *body.StartsAt
+	}
+	if body.EndsAt != nil {
+		op.EndsAt = *body.EndsAt
+	}
+	return op
+}
+
+// adjustmentBody corrects a balance by hand.
+type adjustmentBody struct {
+	Unit   string          `json:"unit" doc:"A unit of the catalog" example:"credit"`
+	Amount holdfast.Amount `json:"amount" doc:"Not 0; a negative one takes what is available, whole or not at all"`
+	Reason string          `json:"reason" doc:"Why; kept in the ledger"`
+}
+
+func adjust(body *adjustmentBody) holdfast.Operation {
+	return holdfast.Adjust{Unit: body.Unit, Amount: body.Amount, Reason: body.Reason}
+}
+
+func credited(c *call, outcome *holdfast.Outcome) answer {
+	body := Credited{Balance: balanceOf(outcome.Balance)}
+	if outcome.Grant != nil {
+		g := c.grant(outcome.Grant)
+		body.Grant = &g
+	}
+	return answer{status: http.StatusCreated, body: body}
+}
+
+// onAccount is a call about the account named in the path.
+func onAccount[B any](operation func(*B) holdfast.Operation, encode func(*call, *holdfast.Outcome) answer) action {
+	return action{body: new(B), run: func(c *call) answer {
+		var body B
+		if unread := c.body(&body); unread != nil {
+			return *unread
+		}
+		return c.submit(holdfast.Command{Account: c.request.PathValue("account"), Do: operation(&body)}, encode)
+	}}
+}
+
+func listGrants(c *call) answer {
+	read := c.query()
+	query := c.page(store.QueryGrants, read)
+	name := c.request.PathValue("account")
+	c.validName(name)
+	return c.list(name, query, read, func(page store.Page, next *string) any {
+		list := GrantList{Items: []Grant{}, NextCursor: next}
+		for _, g := range page.Grants {
+			list.Items = append(list.Items, c.grant(g))
+		}
+		return list
+	})
+}
+
+func listEntries(c *call) answer {
+	read := c.query()
+	query := c.page(store.QueryEntries, read)
+	name := c.request.PathValue("account")
+	c.validName(name)
+	return c.list(name, query, read, func(page store.Page, next *string) any {
+		list := EntryList{Items: []Entry{}, NextCursor: next}
+		for i := range page.Entries {
+			list.Items = append(list.Items, c.entry(&page.Entries[i]))
+		}
+		return list
+	})
+}
+
+// list reads one page of the account's things. An account that is not there has no lists: 404.
+func (c *call) list(name string, query store.Query, read map[string]string, encode func(page store.Page, next *string) any) answer {
+	query.Project, query.Account = c.key.Project, holdfast.AccountIDOf(c.key.Project, name)
+	cursor, given := read[byCursor.name]
+	if query.Cursor = cursor; given && cursor == "" {
+		c.wrong(byCursor.name, cursorHint)
+	}
+	if len(c.problems) > 0 {
+		return c.invalid(c.problems)
+	}
+	c.account, c.accountName = query.Account, name
+	page, err := c.read(query)
+	switch {
+	case errors.Is(err, store.ErrCursor):
+		c.wrong(byCursor.name, cursorHint)
+		return c.invalid(c.problems)
+	case err != nil:
+		return c.failed(err)
+	}
+	if len(page.Reservations)+len(page.Grants)+len(page.Entries) == 0 {
+		account, err := c.read(store.Query{Kind: store.QueryState})
+		switch {
+		case err != nil:
+			return c.failed(err)
+		case account.State == nil:
+			return c.notFound()
+		}
+	}
+	return answer{status: http.StatusOK, body: encode(page, known(page.Next))}
+}
+
+const cursorHint = "send next_cursor of this list's page before, with the same filters"

@@ -1,0 +1,297 @@
+package httpapi
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/holdfast-dev/holdfast"
+)
+
+// maxProblems is how many problems one answer lists; whoever has more has sent something else entirely.
+const maxProblems = 32
+
+// bodyField is how problems name the body as a whole.
+const bodyField = "body"
+
+// decode reads a JSON object into a struct of body fields and returns everything that is wrong with it. The fields that
+// are right are set either way, so that the core can look at them too; readable is false where there are no fields at all.
+//
+// A field is a text, a boolean, an integer, a time, a list of texts, or an object of texts or amounts; a pointer, a list
+// or an object is nil where the body leaves it out. Null is wrong unless the field's tag says null:"…", and then it
+// counts as left out. A field whose tag says refuse:"…" gets that hint, whatever its value. No problem repeats a value.
+func decode(data string, into any) (found []holdfast.Problem, readable bool) {
+	root, err := parse(data)
+	var broken syntaxError
+	switch {
+	case errors.As(err, &broken):
+		return []holdfast.Problem{{Field: bodyField, Hint: string(broken)}}, false
+	case root.kind != isObject:
+		return []holdfast.Problem{{Field: bodyField, Hint: "send a JSON object"}}, false
+	}
+	d := decoder{}
+	d.fields(root, reflect.ValueOf(into).Elem())
+	return d.problems, true
+}
+
+type decoder struct{ problems []holdfast.Problem }
+
+func (d *decoder) add(field, hint string) {
+	if len(d.problems) < maxProblems {
+		d.problems = append(d.problems, holdfast.Problem{Field: field, Hint: hint})
+	}
+}
+
+func (d *decoder) fields(object value, into reflect.Value) {
+	var names []string
+	indexes := map[string]int{}
+	for i := range into.NumField() {
+		tag := into.Type().Field(i).Tag
+		name, _, _ := strings.Cut(tag.Get("json"), ",")
+		indexes[name] = i
+		if _, refused := tag.Lookup("refuse"); !refused {
+			names = append(names, name)
+		}
+	}
+	seen := map[string]bool{}
+	for _, m := range object.members {
+		i, known := indexes[m.name]
+		switch {
+		case !known:
+			d.add(shownName("", m), unknownHint(m.name, names))
+		case seen[m.name]:
+			d.add(m.name, "name it once")
+		default:
+			tag := into.Type().Field(i).Tag
+			_, nullable := tag.Lookup("null")
+			hint, refused := tag.Lookup("refuse")
+			switch {
+			case refused:
+				d.add(m.name, hint)
+			case m.value.kind != isNull || !nullable:
+				d.set(m.name, m.value, into.Field(i))
+			}
+		}
+		seen[m.name] = true
+	}
+}
+
+// unknownHint suggests what was probably meant.
+func unknownHint(name string, names []string) string {
+	if len(names) == 0 {
+		return "leave it out: this call takes no fields"
+	}
+	if near, ok := nearest(name, names); ok {
+		return "there is no such field; did you mean " + near + "?"
+	}
+	return "there is no such field; use " + strings.Join(names, ", ")
+}
+
+// shownName is the path of a member. A name that is no name is not repeated.
+func shownName(parent string, m member) string {
+	prefix := ""
+	if parent != "" {
+		prefix = parent + "."
+	}
+	legible := m.flaw == "" && m.name != "" && len(m.name) <= holdfast.MaxMetadataName &&
+		!strings.ContainsFunc(m.name, func(r rune) bool { return !unicode.IsPrint(r) })
+	switch {
+	case legible:
+		return prefix + m.name
+	case parent != "":
+		return parent
+	}
+	return bodyField
+}
+
+var (
+	timeType   = reflect.TypeFor[time.Time]()
+	amountType = reflect.TypeFor[holdfast.Amount]()
+)
+
+// set converts one value, or says what to write instead.
+func (d *decoder) set(path string, v value, into reflect.Value) {
+	if v.kind == isNull {
+		d.add(path, "null means nothing here: leave it out")
+		return
+	}
+	target := into
+	if into.Kind() == reflect.Pointer {
+		target = reflect.New(into.Type().Elem()).Elem()
+	}
+	hint := ""
+	switch t := target.Type(); {
+	case t == timeType:
+		var at time.Time
+		at, hint = readTime(v)
+		target.Set(reflect.ValueOf(at))
+	case t.Kind() == reflect.String:
+		if hint = "use a text"; v.kind == isText {
+			hint = v.flaw
+		}
+		target.SetString(v.text)
+	case t.Kind() == reflect.Bool:
+		if v.kind != isBoolean {
+			hint = "use true or false"
+		}
+		target.SetBool(v.text == "true")
+	case t.Kind() == reflect.Int64:
+		var n int64
+		n, hint = readInteger(v)
+		target.SetInt(n)
+	case t.Kind() == reflect.Slice:
+		d.list(path, v, target)
+	case t.Kind() == reflect.Map:
+		d.pairs(path, v, target)
+	default:
+		panic("httpapi: no body field may be a " + t.String())
+	}
+	if hint != "" {
+		d.add(path, hint)
+		return // what was set to target is lost with it, or is overruled by the problem
+	}
+	if into.Kind() == reflect.Pointer {
+		into.Set(target.Addr())
+	}
+}
+
+func (d *decoder) list(path string, v value, into reflect.Value) {
+	if v.kind != isList {
+		d.add(path, "use a list of texts")
+		return
+	}
+	into.Set(reflect.MakeSlice(into.Type(), len(v.items), len(v.items)))
+	for i, item := range v.items {
+		d.set(fmt.Sprintf("%s[%d]", path, i), item, into.Index(i))
+	}
+}
+
+func (d *decoder) pairs(path string, v value, into reflect.Value) {
+	if v.kind != isObject {
+		what := "texts"
+		if into.Type().Elem() == amountType {
+			what = "integers"
+		}
+		d.add(path, "use an object of "+what)
+		return
+	}
+	into.Set(reflect.MakeMap(into.Type()))
+	for _, m := range v.members {
+		name := reflect.ValueOf(m.name)
+		if m.flaw != "" {
+			d.add(path, "names: "+m.flaw)
+			continue
+		}
+		if into.MapIndex(name).IsValid() {
+			d.add(shownName(path, m), "name it once")
+			continue
+		}
+		element := reflect.New(into.Type().Elem()).Elem()
+		d.set(shownName(path, m), m.value, element)
+		into.SetMapIndex(name, element)
+	}
+}
+
+// readInteger accepts an integer literal and nothing that merely has an integer's value: 1.0 and 1e0 are written by
+// programs that calculate with fractions.
+func readInteger(v value) (n int64, hint string) {
+	if v.kind != isNumber {
+		return 0, "use an integer, without quotes"
+	}
+	if strings.ContainsAny(v.text, ".eE") {
+		return 0, "use an integer, without fraction or exponent"
+	}
+	n, err := strconv.ParseInt(v.text, 10, 64)
+	if err != nil || n > int64(holdfast.MaxAmount) || n < -int64(holdfast.MaxAmount) {
+		return 0, fmt.Sprintf("use an integer of at most %d", holdfast.MaxAmount)
+	}
+	return n, ""
+}
+
+// earliestYear and latestYear keep out what stores and RFC 3339 cannot carry: the zero time, which means "none", and
+// years of five digits, which an offset can make of 9999.
+const (
+	earliestYear = 1970
+	latestYear   = 9999
+)
+
+// rfc3339 is the shape that package time reads more generously: one-digit hours, commas, offsets of 99 hours.
+var rfc3339 = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]([01]\d|2[0-3]):[0-5]\d)$`)
+
+// readTime accepts RFC 3339 with any offset, to the microsecond that stores keep.
+func readTime(v value) (at time.Time, hint string) {
+	if v.kind != isText || !rfc3339.MatchString(v.text) || at.UnmarshalText([]byte(v.text)) != nil {
+		return time.Time{}, "use a time with offset, for example 2026-12-01T10:00:00Z"
+	}
+	at = at.UTC().Truncate(time.Microsecond)
+	if at.Year() < earliestYear || at.Year() > latestYear {
+		return time.Time{}, fmt.Sprintf("use a year from %d to %d", earliestYear, latestYear)
+	}
+	return at, ""
+}
+
+// nearest finds the name that was probably meant: at most two letters away, and less than half of it.
+func nearest(name string, names []string) (string, bool) {
+	if len(name) > holdfast.MaxIdentifierBytes || !utf8.ValidString(name) {
+		return "", false
+	}
+	best, distance := "", min(3, (len(name)+1)/2)
+	for _, candidate := range names {
+		if n := edits(strings.ToLower(name), candidate); n < distance {
+			best, distance = candidate, n
+		}
+	}
+	return best, best != ""
+}
+
+// edits is the Levenshtein distance.
+func edits(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		corner := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := corner
+			if a[i] != b[j] {
+				cost++
+			}
+			corner = row[j+1]
+			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}
+
+// merge adds what the core found to what the edge found. A field that the edge could not read is not judged again by
+// what stands in its place.
+func merge(edge, core []holdfast.Problem) []holdfast.Problem {
+	merged := edge
+	for _, p := range core {
+		p.Field = fieldName(p.Field)
+		known := slices.ContainsFunc(edge, func(q holdfast.Problem) bool {
+			return q.Field == p.Field || strings.HasPrefix(q.Field, p.Field+".") || strings.HasPrefix(q.Field, p.Field+"[")
+		})
+		if !known {
+			merged = append(merged, p)
+		}
+	}
+	return merged
+}
+
+// fieldName is where the caller wrote what the core calls by its own name.
+func fieldName(core string) string {
+	if core == "key" {
+		return keyHeader
+	}
+	return core
+}

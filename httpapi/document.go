@@ -1,0 +1,299 @@
+package httpapi
+
+import (
+	"bytes"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"html/template"
+	"net/http"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/holdfast-dev/holdfast"
+)
+
+// The document is made by huma from the table and the Go types. huma reads no request: its reader rounds integers,
+// answers 422, and repeats the offending value.
+
+const about = "Holdfast charges asynchronous work exactly once: reserve before the work exists, commit what was used, release on any " +
+	"other outcome, and read afterwards where every number came from. Within /v1 changes are additive: ignore fields and values " +
+	"that you do not know."
+
+// describe writes the OpenAPI document of the table.
+func describe(table []route, version string) ([]byte, error) {
+	d := &description{registry: huma.NewMapRegistry("#/components/schemas/", schemaName)}
+	d.api = &huma.OpenAPI{
+		OpenAPI: "3.1.0",
+		Info: &huma.Info{
+			Title: "Holdfast", Version: version, Description: about,
+			License: &huma.License{Name: "Apache-2.0", Identifier: "Apache-2.0"},
+		},
+		Components: &huma.Components{
+			Schemas: d.registry,
+			SecuritySchemes: map[string]*huma.SecurityScheme{
+				"key": {Type: "http", Scheme: "bearer", Description: "An API key. It belongs to one project and has scopes: read, work, money, admin."},
+			},
+		},
+		Tags: []*huma.Tag{{Name: tagReservations}, {Name: tagAccounts}, {Name: tagOperations}},
+	}
+	for i := range table {
+		d.add(&table[i])
+	}
+	d.finish()
+	return json.MarshalIndent(d.api, "", " ")
+}
+
+type description struct {
+	api      *huma.OpenAPI
+	registry huma.Registry
+	requests []string // names of schemas that are sent to us: they are closed, all others stay open
+}
+
+// schemaName names a schema after its Go type: reserveBody is ReserveBody.
+func schemaName(t reflect.Type, hint string) string {
+	if t == reflect.TypeFor[holdfast.Problem]() {
+		return "FieldProblem" // Problem is the answer that lists them
+	}
+	return huma.DefaultSchemaNamer(t, hint)
+}
+
+func (d *description) add(r *route) {
+	op := &huma.Operation{
+		Method: r.method, Path: r.path, OperationID: r.operation, Summary: r.summary, Tags: []string{r.tag},
+		Description: d.rights(r), Responses: map[string]*huma.Response{},
+	}
+	if r.scope != "" {
+		op.Security = []map[string][]string{{"key": {r.scope}}}
+	}
+	op.Parameters = d.parameters(r)
+	if r.does.body != nil {
+		op.RequestBody = &huma.RequestBody{
+			Required: !optional(r.does.body),
+			Content:  map[string]*huma.MediaType{jsonContent: {Schema: d.request(r.does.body)}},
+		}
+	}
+	for _, o := range r.answers {
+		op.Responses[strconv.Itoa(o.status)] = d.response(r, o)
+	}
+	d.problems(r, op)
+	d.api.AddOperation(op)
+}
+
+func (d *description) rights(r *route) string {
+	if r.scope == "" {
+		return "Needs no key."
+	}
+	text := "Needs a key with the scope " + r.scope + "."
+	if r.operation == "putAccount" {
+		text += " To set blocked it needs the scope admin as well."
+	}
+	return text
+}
+
+func (d *description) parameters(r *route) []*huma.Param {
+	text := func(length int) *huma.Schema { return &huma.Schema{Type: huma.TypeString, MaxLength: &length} }
+	var list []*huma.Param
+	for _, name := range pathNames(r.path) {
+		p := &huma.Param{Name: name, In: "path", Required: true, Schema: text(64), Description: "What reserve answered as id"}
+		if name == "account" {
+			p.Schema, p.Description = text(holdfast.MaxNameBytes), "1 to 128 bytes of UTF-8 without control characters, spaces or / ? # %"
+		}
+		list = append(list, p)
+	}
+	for _, q := range r.parameters {
+		p := &huma.Param{Name: q.name, In: "query", Required: q.required, Description: q.about, Schema: &huma.Schema{Type: huma.TypeString}}
+		if q.integer {
+			least, most := 1.0, float64(holdfast.MaxPage)
+			p.Schema = &huma.Schema{Type: huma.TypeInteger, Minimum: &least, Maximum: &most, Default: holdfast.DefaultPage}
+		}
+		list = append(list, p)
+	}
+	if r.keyed != keyless {
+		key := &huma.Param{
+			Name: keyHeader, In: "header", Schema: text(holdfast.MaxKeyBytes), Required: r.keyed == keyRequired,
+			Description: "The same intention has the same key, and is answered once. 1 to 255 bytes of UTF-8, not blank.",
+		}
+		if r.operation == "reserve" {
+			key.Required = false
+			key.Description += " Required unless dry_run is true."
+		}
+		list = append(list, key, &huma.Param{
+			Name: retryHeader, In: "header", Schema: &huma.Schema{Type: huma.TypeString, Enum: []any{"true", "false"}},
+			Description: "true asks for a fresh decision where the one recorded under the key is a refusal",
+		})
+	}
+	if r.scope != "" {
+		list = append(list, &huma.Param{
+			Name: "Accept-Language", In: "header", Schema: text(maxLanguageBytes), Description: "In which language detail is; else the account's",
+		})
+	}
+	return list
+}
+
+var pathName = regexp.MustCompile(`{(\w+)}`)
+
+func pathNames(path string) []string {
+	var names []string
+	for _, match := range pathName.FindAllStringSubmatch(path, -1) {
+		names = append(names, match[1])
+	}
+	return names
+}
+
+func (d *description) request(body any) *huma.Schema {
+	t := reflect.TypeOf(body).Elem()
+	d.requests = append(d.requests, schemaName(t, ""))
+	return d.registry.Schema(t, true, "")
+}
+
+func (d *description) response(r *route, o outcome) *huma.Response {
+	response := &huma.Response{Description: o.about, Content: map[string]*huma.MediaType{}}
+	if o.content != "" {
+		response.Content[o.content] = &huma.MediaType{Schema: &huma.Schema{Type: huma.TypeString}}
+	} else {
+		response.Content[jsonContent] = &huma.MediaType{Schema: d.oneOrMore(o.bodies)}
+	}
+	if r.keyed != keyless {
+		response.Headers = map[string]*huma.Header{replayedHeader: replayed()}
+	}
+	return response
+}
+
+func replayed() *huma.Header {
+	return &huma.Header{
+		Schema: &huma.Schema{Type: huma.TypeString, Enum: []any{"true"}}, Description: "This answer was given under the key before",
+	}
+}
+
+func (d *description) oneOrMore(bodies []any) *huma.Schema {
+	var schemas []*huma.Schema
+	for _, body := range bodies {
+		schemas = append(schemas, d.registry.Schema(reflect.TypeOf(body), true, ""))
+	}
+	if len(schemas) == 1 {
+		return schemas[0]
+	}
+	return &huma.Schema{AnyOf: schemas}
+}
+
+// problems adds one response for each status that the route's reasons have.
+func (d *description) problems(r *route, op *huma.Operation) {
+	byStatus := map[int][]holdfast.Reason{}
+	for _, reason := range r.mayMeet() {
+		if status := statuses[reason]; !slices.Contains(byStatus[status], reason) {
+			byStatus[status] = append(byStatus[status], reason)
+		}
+	}
+	for status, reasons := range byStatus {
+		var bodies []any
+		var words []string
+		recorded := false
+		for _, reason := range reasons {
+			body := problemBody(r, reason)
+			if !slices.ContainsFunc(bodies, func(known any) bool { return reflect.TypeOf(known) == reflect.TypeOf(body) }) {
+				bodies = append(bodies, body)
+			}
+			words = append(words, string(reason))
+			recorded = recorded || reason.Recorded()
+		}
+		response := &huma.Response{
+			Description: strings.Join(words, ", "),
+			Content:     map[string]*huma.MediaType{problemContent: {Schema: d.oneOrMore(bodies)}},
+			Headers:     map[string]*huma.Header{},
+		}
+		switch {
+		case status == http.StatusServiceUnavailable:
+			response.Headers["Retry-After"] = &huma.Header{Schema: &huma.Schema{Type: huma.TypeInteger}, Description: "Seconds to wait"}
+		case status == http.StatusUnauthorized:
+			response.Headers["WWW-Authenticate"] = &huma.Header{Schema: &huma.Schema{Type: huma.TypeString}}
+		case recorded && r.keyed != keyless:
+			response.Headers[replayedHeader] = replayed()
+		}
+		op.Responses[strconv.Itoa(status)] = response
+	}
+}
+
+// problemBody is what a problem of this reason looks like on this route.
+func problemBody(r *route, reason holdfast.Reason) any {
+	switch {
+	case !reason.Recorded():
+		return Problem{}
+	case pathNames(r.path) != nil && pathNames(r.path)[0] == "id":
+		return Ended{}
+	}
+	return Refusal{}
+}
+
+// finish says what huma's reading of Go types cannot: that answers stay open, that lists are never null, and which
+// objects may be.
+func (d *description) finish() {
+	for name, schema := range d.registry.Map() {
+		if !slices.Contains(d.requests, name) {
+			schema.AdditionalProperties = true
+		}
+		fields := map[string]reflect.Type{}
+		collect(d.registry.TypeFromRef("#/components/schemas/"+name), fields)
+		for property, s := range schema.Properties {
+			if s.Type == huma.TypeArray {
+				s.Nullable = false
+			}
+			t := fields[property]
+			if t == nil || t.Kind() != reflect.Pointer || t.Elem().Kind() != reflect.Struct || t.Elem() == timeType {
+				continue
+			}
+			schema.Properties[property] = &huma.Schema{AnyOf: []*huma.Schema{{Ref: s.Ref}, {Type: "null"}}, Description: s.Description}
+		}
+	}
+}
+
+// collect finds the types of a struct's JSON fields, embedded ones included.
+func collect(t reflect.Type, fields map[string]reflect.Type) {
+	for _, field := range reflect.VisibleFields(t) {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		if name != "" && fields[name] == nil {
+			fields[name] = field.Type
+		}
+	}
+}
+
+const htmlContent = "text/html; charset=utf-8"
+
+var (
+	//go:embed docs.html
+	docsHTML string
+	//go:embed docs.css
+	docsCSS string
+	//go:embed docs.js
+	docsJS string
+)
+
+// page is the page at /docs and the policy that it is served under: it may run its own script, ask this server, and
+// nothing else.
+type page struct {
+	html   []byte
+	policy string
+}
+
+func docsPage() (page, error) {
+	parsed, err := template.New("docs").Parse(docsHTML)
+	if err != nil {
+		return page{}, err
+	}
+	var written bytes.Buffer
+	err = parsed.Execute(&written, map[string]any{"CSS": template.CSS(docsCSS), "JS": template.JS(docsJS)})
+	hash := func(text string) string {
+		sum := sha256.Sum256([]byte(text))
+		return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
+	}
+	policy := fmt.Sprintf("default-src 'none'; script-src %s; style-src %s; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+		hash(docsJS), hash(docsCSS))
+	return page{html: written.Bytes(), policy: policy}, err
+}

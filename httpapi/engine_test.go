@@ -1,0 +1,233 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfast-dev/holdfast"
+	"github.com/holdfast-dev/holdfast/store"
+)
+
+// smallEngine is the core behind one lock: every command is decided for real, and nothing else is.
+type smallEngine struct {
+	mu       sync.Mutex
+	catalogs map[string]*holdfast.Catalog
+	now      time.Time
+	states   map[holdfast.AccountID]*holdfast.State
+	entries  map[holdfast.AccountID][]holdfast.Entry
+	commands int
+
+	// before, where it is set, may fail or panic instead of an answer.
+	before func(holdfast.Command) error
+	// readError, where it is set, is what every read answers.
+	readError error
+}
+
+func newSmallEngine() *smallEngine {
+	return &smallEngine{
+		catalogs: map[string]*holdfast.Catalog{"shop": catalog(), "other": catalog()},
+		now:      time.Date(2026, 12, 1, 10, 0, 0, 0, time.UTC),
+		states:   map[holdfast.AccountID]*holdfast.State{}, entries: map[holdfast.AccountID][]holdfast.Entry{},
+	}
+}
+
+// catalog is the product's example, as far as prices are fixed.
+func catalog() *holdfast.Catalog {
+	daily := holdfast.Cycle{Rolling: 24 * time.Hour}
+	return &holdfast.Catalog{
+		Version: 7,
+		Units:   []holdfast.Unit{{Name: "credit"}, {Name: "image"}},
+		Features: []holdfast.Feature{
+			{Name: "text.improve", Prices: []holdfast.Price{{Unit: "credit", Amount: 1}}, LongestJob: time.Minute, TTL: 5 * time.Minute},
+			{Name: "image.generate", Prices: []holdfast.Price{{Unit: "image", Amount: 1}, {Unit: "credit", Amount: 5}}, LongestJob: 5 * time.Minute, TTL: 15 * time.Minute},
+			{Name: "file.analyze", Prices: []holdfast.Price{{Unit: "credit", Amount: 3}}, LongestJob: 3 * time.Minute, TTL: 15 * time.Minute},
+		},
+		Surfaces: []holdfast.Surface{{Name: "bot", TTL: 15 * time.Minute}},
+		Plans: []holdfast.Plan{
+			{Name: "free", Default: true, Features: []string{"text.improve", "image.generate"}, MaxActive: 1, Allowances: []holdfast.Allowance{{Key: "free/credit", Unit: "credit", Amount: 3, Every: daily}}},
+			{Name: "pro", Features: []string{"text.improve", "image.generate", "file.analyze"}, FreeFeatures: []string{"text.improve"}, MaxActive: 3, Allowances: []holdfast.Allowance{{Key: "pro/credit", Unit: "credit", Amount: 300, Every: daily}}},
+		},
+	}
+}
+
+func (e *smallEngine) Submit(ctx context.Context, command holdfast.Command) (holdfast.Outcome, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.before != nil {
+		if err := e.before(command); err != nil {
+			return holdfast.Outcome{}, err
+		}
+	}
+	e.commands++
+	binary.BigEndian.PutUint64(command.ID[:8], uint64(e.commands))
+	if start, ok := command.Do.(holdfast.Start); ok {
+		start.Token = fmt.Sprintf("TOKEN%d", e.commands)
+		command.Do = start
+	}
+	id := command.AccountID()
+	state := e.load(id)
+	if state == nil {
+		state = holdfast.NewState(command.Project, command.Account)
+		state.Account.ID = id
+	}
+	outcome := holdfast.Decide(e.catalogs[command.Project], state, command, e.now)
+	if reserve, ok := command.Do.(holdfast.Reserve); ok && reserve.DryRun {
+		return outcome, nil
+	}
+	if changes, changed := state.Changes(); changed {
+		saved := &holdfast.State{Account: changes.Account, Grants: state.Grants, Reservations: state.Reservations, Answers: state.Answers}
+		saved.Account.Version++
+		if err := saved.Check(); err != nil {
+			panic(err)
+		}
+		e.states[id] = saved
+		e.entries[id] = append(e.entries[id], changes.Entries...)
+	}
+	return outcome, nil
+}
+
+func (e *smallEngine) load(id holdfast.AccountID) *holdfast.State {
+	if state, ok := e.states[id]; ok {
+		return state.Clone()
+	}
+	return nil
+}
+
+func (e *smallEngine) View(_ context.Context, project, account string) (*holdfast.AccountView, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	state := e.load(holdfast.AccountIDOf(project, account))
+	if state == nil {
+		state = holdfast.NewState(project, account)
+	}
+	return holdfast.View(e.catalogs[project], state, e.now), e.readError
+}
+
+func (e *smallEngine) Read(_ context.Context, query store.Query) (store.Page, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	position, err := query.Position()
+	if e.readError != nil || err != nil {
+		return store.Page{}, errorsFirst(e.readError, err)
+	}
+	state := e.load(query.Account)
+	if state == nil || state.Account.Project != query.Project {
+		return store.Page{}, nil
+	}
+	skip := 0
+	if position != nil {
+		skip = int(binary.BigEndian.Uint64(position))
+	}
+	// next writes how far the list was read into as many bytes as a place in it has.
+	next := func(bytes, all int) string {
+		if skip+query.Limit >= all {
+			return ""
+		}
+		return query.NextCursor(append(binary.BigEndian.AppendUint64(nil, uint64(skip+query.Limit)), make([]byte, bytes-8)...))
+	}
+	switch query.Kind {
+	case store.QueryState:
+		return store.Page{State: state}, nil
+	case store.QueryReservations:
+		list := newestFirst(state.Reservations, func(r *holdfast.Reservation) bool {
+			return (query.Reservation.IsZero() || r.ID == query.Reservation) && (query.State == "" || r.State == query.State) && (query.Key == "" || r.Key == query.Key)
+		})
+		return store.Page{Reservations: cut(list, skip, query.Limit), Next: next(16, len(list))}, nil
+	case store.QueryGrants:
+		list := newestFirst(state.Grants, func(*holdfast.Grant) bool { return true })
+		return store.Page{Grants: cut(list, skip, query.Limit), Next: next(24, len(list))}, nil
+	}
+	list := newestFirst(e.entries[query.Account], func(holdfast.Entry) bool { return true })
+	return store.Page{Entries: cut(list, skip, query.Limit), Next: next(8, len(list))}, nil
+}
+
+func errorsFirst(first, second error) error {
+	if first != nil {
+		return first
+	}
+	return second
+}
+
+func newestFirst[T any](all []T, keep func(T) bool) []T {
+	var list []T
+	for _, item := range slices.Backward(all) {
+		if keep(item) {
+			list = append(list, item)
+		}
+	}
+	return list
+}
+
+func cut[T any](list []T, skip, limit int) []T {
+	return list[min(skip, len(list)):min(skip+limit, len(list))]
+}
+
+func (e *smallEngine) Catalog(project string) *holdfast.Catalog { return e.catalogs[project] }
+
+func (e *smallEngine) Ready(context.Context) error { return e.readError }
+
+func (e *smallEngine) Now() time.Time {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.now
+}
+
+func (e *smallEngine) pass(d time.Duration) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.now = e.now.Add(d)
+}
+
+// sweep expires what is overdue, as the sweeper does.
+func (e *smallEngine) sweep(t *testing.T, project, account string) {
+	t.Helper()
+	if _, err := e.Submit(t.Context(), holdfast.Command{Project: project, Account: account, Actor: "sweeper", Do: holdfast.Expire{}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// everything is all that is stored, as text: equal texts mean that nothing moved.
+func (e *smallEngine) everything(t *testing.T) string {
+	t.Helper()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var names []string
+	byName := map[string]any{}
+	for id, state := range e.states {
+		names = append(names, state.Account.Name)
+		byName[state.Account.Project+" "+state.Account.Name] = []any{state, e.entries[id]}
+	}
+	text, err := json.Marshal(byName)
+	if err != nil {
+		t.Fatal(err, names)
+	}
+	return string(text)
+}
+
+// plainTexts says reasons and little more.
+type plainTexts struct{}
+
+func (plainTexts) Match(accepted, account string) string {
+	for _, wanted := range []string{accepted, account} {
+		if wanted == "ru" || wanted == "en" {
+			return wanted
+		}
+	}
+	return "en"
+}
+
+func (plainTexts) Title(reason holdfast.Reason) string { return "Title of " + string(reason) }
+
+func (plainTexts) Detail(reader Reader, c *holdfast.Catalog, outcome holdfast.Outcome, now time.Time) string {
+	return fmt.Sprintf("%s in %s, %s, catalog %d, at %s", outcome.Reason, reader.Language, reader.Location, c.Version, now.Format(time.TimeOnly))
+}
+
+func (plainTexts) Accident(reader Reader, reason holdfast.Reason) string {
+	return fmt.Sprintf("%s in %s", reason, reader.Language)
+}

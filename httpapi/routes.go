@@ -1,0 +1,213 @@
+package httpapi
+
+import (
+	"net/http"
+	"slices"
+
+	"github.com/holdfast-dev/holdfast"
+)
+
+// route is one row of the table: all that is known of a call. The ServeMux, the checks and the document are made from it.
+type route struct {
+	method, path string
+	scope        string // empty: no key is needed
+	operation    string // the name of the call in clients
+	tag          string
+	summary      string
+	keyed        keyed
+	parameters   []parameter
+	answers      []outcome
+	reasons      []holdfast.Reason // of a no, beside the accidents that every call can meet
+	does         action
+}
+
+// action is what a route does, and a pointer to what it reads; nil: it reads no body.
+type action struct {
+	body any
+	run  func(*call) answer
+}
+
+// outcome is a status that is no problem, and what its body can be.
+type outcome struct {
+	status  int
+	about   string
+	bodies  []any
+	content string // of what is no JSON
+}
+
+// keyed says what an Idempotency-Key is to a route. The core demands it; the document tells it.
+type keyed int
+
+const (
+	keyless keyed = iota
+	keyOptional
+	keyRequired
+)
+
+// The tags, in the order of the page.
+const (
+	tagReservations = "Reservations"
+	tagAccounts     = "Accounts"
+	tagOperations   = "Operations"
+)
+
+// routes is every call of the API, in the order of the document.
+func routes() []route {
+	get, put, post := http.MethodGet, http.MethodPut, http.MethodPost
+	ok := func(bodies ...any) []outcome {
+		return []outcome{{status: http.StatusOK, about: "Done", bodies: bodies}}
+	}
+	ended := func(more ...holdfast.Reason) []holdfast.Reason {
+		return append([]holdfast.Reason{holdfast.NotFound, holdfast.AlreadyEnded}, more...)
+	}
+
+	return []route{
+		{
+			method: post, path: "/v1/reservations", scope: ScopeWork, operation: "reserve", tag: tagReservations, keyed: keyRequired,
+			summary: "Reserve what work will cost before it exists",
+			answers: []outcome{
+				{status: http.StatusCreated, about: "Reserved", bodies: []any{Reservation{}}},
+				{status: http.StatusOK, about: "A dry run: what would happen", bodies: []any{Allowed{}, Denied{}}},
+			},
+			reasons: []holdfast.Reason{
+				holdfast.AccountBlocked, holdfast.FeatureNotInPlan, holdfast.Insufficient, holdfast.HeldByActive, holdfast.TooManyActive,
+			},
+			does: action{body: new(reserveBody), run: reserve},
+		},
+		{
+			method: get, path: "/v1/reservations", scope: ScopeRead, operation: "listReservations", tag: tagReservations,
+			summary: "List an account's reservations, newest first", parameters: []parameter{byAccount, byState, byKey, byLimit, byCursor},
+			answers: ok(ReservationList{}), reasons: []holdfast.Reason{holdfast.NotFound}, does: action{run: listReservations},
+		},
+		{
+			method: get, path: "/v1/reservations/{id}", scope: ScopeRead, operation: "getReservation", tag: tagReservations,
+			summary: "Show a reservation",
+			answers: ok(Reservation{}), reasons: []holdfast.Reason{holdfast.NotFound}, does: action{run: getReservation},
+		},
+		{
+			method: post, path: "/v1/reservations/{id}/start", scope: ScopeWork, operation: "start", tag: tagReservations, keyed: keyOptional,
+			summary: "Take the lease of a reservation to work on it",
+			answers: ok(Started{}), reasons: ended(holdfast.AlreadyRunning), does: onReservation(start, started),
+		},
+		{
+			method: post, path: "/v1/reservations/{id}/heartbeat", scope: ScopeWork, operation: "heartbeat", tag: tagReservations, keyed: keyOptional,
+			summary: "Keep the lease",
+			answers: ok(Beaten{}), reasons: ended(holdfast.StaleLease), does: onReservation(heartbeat, beaten),
+		},
+		{
+			method: post, path: "/v1/reservations/{id}/commit", scope: ScopeWork, operation: "commit", tag: tagReservations, keyed: keyOptional,
+			summary: "Charge what was used; without a figure, all that was reserved",
+			answers: ok(Settled{}), reasons: ended(holdfast.StaleLease), does: onReservation(commit, settled),
+		},
+		{
+			method: post, path: "/v1/reservations/{id}/release", scope: ScopeWork, operation: "release", tag: tagReservations, keyed: keyOptional,
+			summary: "Charge nothing and give everything back",
+			answers: ok(Settled{}), reasons: ended(holdfast.StaleLease), does: onReservation(release, settled),
+		},
+		{
+			method: post, path: "/v1/reservations/{id}/cancel", scope: ScopeWork, operation: "cancel", tag: tagReservations, keyed: keyOptional,
+			summary: "Take back a reservation that nobody has started",
+			answers: ok(Settled{}), reasons: ended(holdfast.AlreadyRunning), does: onReservation(cancel, settled),
+		},
+		{
+			method: post, path: "/v1/reservations/{id}/refund", scope: ScopeMoney, operation: "refund", tag: tagReservations, keyed: keyRequired,
+			summary: "Give a charge back, whole or in parts",
+			answers: ok(Refunded{}), reasons: []holdfast.Reason{holdfast.NotFound, holdfast.NotCommitted, holdfast.RefundExceedsUsed},
+			does: onReservation(refund, refunded),
+		},
+		{
+			method: post, path: "/v1/reservations/{id}/force", scope: ScopeAdmin, operation: "force", tag: tagReservations, keyed: keyOptional,
+			summary: "End a stuck reservation without its lease",
+			answers: ok(Settled{}), reasons: ended(), does: onReservation(force, settled),
+		},
+		{
+			method: put, path: "/v1/accounts/{account}", scope: ScopeWork, operation: "putAccount", tag: tagAccounts, keyed: keyOptional,
+			summary: "Create an account, or change what is given",
+			answers: ok(AccountChanged{}), does: action{body: new(accountBody), run: putAccount},
+		},
+		{
+			method: get, path: "/v1/accounts/{account}", scope: ScopeRead, operation: "getAccount", tag: tagAccounts,
+			summary: "Show what an account has, or would have", answers: ok(Account{}), does: action{run: getAccount},
+		},
+		{
+			method: get, path: "/v1/accounts/{account}/grants", scope: ScopeRead, operation: "listGrants", tag: tagAccounts,
+			summary: "List an account's grants, newest first", parameters: []parameter{byLimit, byCursor},
+			answers: ok(GrantList{}), reasons: []holdfast.Reason{holdfast.NotFound}, does: action{run: listGrants},
+		},
+		{
+			method: post, path: "/v1/accounts/{account}/grants", scope: ScopeMoney, operation: "addGrant", tag: tagAccounts, keyed: keyRequired,
+			summary: "Give an amount to an account",
+			answers: []outcome{{status: http.StatusCreated, about: "Granted", bodies: []any{Credited{}}}},
+			reasons: []holdfast.Reason{holdfast.NotFound}, does: onAccount(addGrant, credited),
+		},
+		{
+			method: post, path: "/v1/accounts/{account}/adjustments", scope: ScopeMoney, operation: "adjust", tag: tagAccounts, keyed: keyRequired,
+			summary: "Correct a balance by hand, up or down",
+			answers: []outcome{{status: http.StatusCreated, about: "Corrected", bodies: []any{Credited{}}}},
+			reasons: []holdfast.Reason{holdfast.NotFound, holdfast.Insufficient}, does: onAccount(adjust, credited),
+		},
+		{
+			method: get, path: "/v1/accounts/{account}/entries", scope: ScopeRead, operation: "listEntries", tag: tagAccounts,
+			summary: "Read an account's history, newest first", parameters: []parameter{byLimit, byCursor},
+			answers: ok(EntryList{}), reasons: []holdfast.Reason{holdfast.NotFound}, does: action{run: listEntries},
+		},
+		{
+			method: post, path: "/v1/accounts/{account}/subscription", scope: ScopeMoney, operation: "setPlan", tag: tagAccounts, keyed: keyOptional,
+			summary: "Put an account on a plan without a payment",
+			answers: ok(AccountChanged{}), reasons: []holdfast.Reason{holdfast.NotFound}, does: onAccount(setPlan, accountChanged),
+		},
+		{
+			method: get, path: "/healthz", operation: "health", tag: tagOperations,
+			summary: "Whether the process lives", answers: ok(Health{}), does: action{run: healthy},
+		},
+		{
+			method: get, path: "/readyz", operation: "ready", tag: tagOperations,
+			summary: "Whether commands can be decided now", answers: ok(Health{}),
+			reasons: []holdfast.Reason{reasonUnavailable}, does: action{run: ready},
+		},
+		{
+			method: get, path: "/openapi.json", operation: "document", tag: tagOperations,
+			summary: "This document", answers: ok(map[string]any{}), does: action{run: showDocument},
+		},
+		{
+			method: get, path: "/docs", operation: "docs", tag: tagOperations, summary: "This document as a page",
+			answers: []outcome{{status: http.StatusOK, about: "A page", content: htmlContent}}, does: action{run: showDocs},
+		},
+	}
+}
+
+// mayMeet is every reason that a call can be answered with.
+func (r *route) mayMeet() []holdfast.Reason {
+	if r.scope == "" {
+		return slices.Concat(r.reasons, []holdfast.Reason{reasonInternal})
+	}
+	reasons := []holdfast.Reason{holdfast.Invalid, reasonUnauthorized, reasonScope}
+	if r.does.body != nil {
+		reasons = append(reasons, reasonTooLarge, reasonOverloaded, reasonUnknown)
+	}
+	if r.keyed != keyless {
+		reasons = append(reasons, holdfast.KeyReused)
+	}
+	return slices.Concat(reasons, r.reasons, []holdfast.Reason{reasonInternal, reasonUnavailable})
+}
+
+func healthy(*call) answer { return answer{status: http.StatusOK, body: Health{Status: "ok"}} }
+
+func ready(c *call) answer {
+	if err := c.api.Engine.Ready(c.context()); err != nil {
+		// Whatever keeps it from being ready, a probe is to ask again.
+		a := c.accident(holdfast.Outcome{Reason: reasonUnavailable})
+		a.cause = err
+		return a
+	}
+	return answer{status: http.StatusOK, body: Health{Status: "ok"}}
+}
+
+func showDocument(c *call) answer {
+	return answer{status: http.StatusOK, raw: c.api.document, content: jsonContent}
+}
+
+func showDocs(c *call) answer {
+	a := answer{status: http.StatusOK, raw: c.api.docs.html, content: htmlContent}
+	return a.with("Content-Security-Policy", c.api.docs.policy)
+}

@@ -1,0 +1,334 @@
+package httpapi
+
+import (
+	"maps"
+	"time"
+
+	"github.com/holdfast-dev/holdfast"
+)
+
+// Reservation is a reservation as the API shows it. It never shows a lease token; only Started does.
+type Reservation struct {
+	ID             string                     `json:"id" example:"rsv_…"`
+	Account        string                     `json:"account" example:"telegram:42"`
+	Feature        string                     `json:"feature" example:"image.generate"`
+	Quantity       holdfast.Amount            `json:"quantity"`
+	State          holdfast.ReservationState  `json:"state" doc:"reserved, running, committed, released or expired. More may come." example:"reserved"`
+	InDoubt        bool                       `json:"in_doubt"`
+	Unit           string                     `json:"unit" example:"credit"`
+	Reserved       holdfast.Amount            `json:"reserved"`
+	Used           holdfast.Amount            `json:"used"`
+	Unbilled       holdfast.Amount            `json:"unbilled" doc:"Reported beyond what was charged"`
+	LateUsed       holdfast.Amount            `json:"late_used" doc:"Charged after expiry"`
+	Refunded       holdfast.Amount            `json:"refunded"`
+	Allocations    []Allocation               `json:"allocations" doc:"From which grants, in the order in which they are charged"`
+	Price          Price                      `json:"price" doc:"For a quantity of one"`
+	CatalogVersion int64                      `json:"catalog_version"`
+	Key            *string                    `json:"key" doc:"The Idempotency-Key it was made with"`
+	Surface        *string                    `json:"surface"`
+	Metadata       map[string]string          `json:"metadata"`
+	Usage          map[string]holdfast.Amount `json:"usage"`
+	Worker         *string                    `json:"worker"`
+	Attempts       int                        `json:"attempts" doc:"How often it was started"`
+	CreatedAt      time.Time                  `json:"created_at"`
+	ExpiresAt      time.Time                  `json:"expires_at"`
+	LeaseExpiresAt *time.Time                 `json:"lease_expires_at"`
+	EndedAt        *time.Time                 `json:"ended_at"`
+	Cause          *string                    `json:"cause" doc:"Of a release: failed, cancelled, forced, or what the caller named"`
+	Balance        *Balance                   `json:"balance" doc:"Of the reservation's unit, after the call; null where the call moves nothing, and in lists"`
+}
+
+// Allocation is what a reservation took from one grant.
+type Allocation struct {
+	Grant  string          `json:"grant" example:"grt_…"`
+	Source holdfast.Source `json:"source" example:"allowance"`
+	Amount holdfast.Amount `json:"amount"`
+}
+
+// Price is what one use costs.
+type Price struct {
+	Unit   string          `json:"unit"`
+	Amount holdfast.Amount `json:"amount"`
+}
+
+// Balance is what an account has in one unit.
+type Balance struct {
+	Unit      string          `json:"unit"`
+	Available holdfast.Amount `json:"available"`
+	Reserved  holdfast.Amount `json:"reserved"`
+	Debt      holdfast.Amount `json:"debt"`
+	Cycle     *Cycle          `json:"cycle" doc:"The allowance that resets soonest; null: the plan has none"`
+	ResetsAt  *time.Time      `json:"resets_at"`
+}
+
+// Cycle is an allowance's current cycle. Null times: it starts with the first amount taken from it.
+type Cycle struct {
+	Granted  holdfast.Amount `json:"granted"`
+	Used     holdfast.Amount `json:"used"`
+	Reserved holdfast.Amount `json:"reserved"`
+	StartsAt *time.Time      `json:"starts_at"`
+	EndsAt   *time.Time      `json:"ends_at"`
+}
+
+// Allowed is a dry run that would succeed: the reservation as it would be, without an id.
+type Allowed struct {
+	Allowed bool   `json:"allowed" doc:"true"`
+	ID      string `json:"id,omitempty" hidden:"true"` // hides the reservation's: it does not exist
+	Reservation
+}
+
+// Denied is a dry run that would be refused, with the refusal's numbers.
+type Denied struct {
+	Allowed bool            `json:"allowed" doc:"false"`
+	Reason  holdfast.Reason `json:"reason"`
+	Title   string          `json:"title"`
+	Detail  string          `json:"detail"`
+	Numbers
+}
+
+// Started is a reservation with the lease that a start gave.
+type Started struct {
+	Reservation
+	LeaseToken string `json:"lease_token" doc:"Send it with heartbeat, commit and release"`
+}
+
+// Beaten is a reservation whose lease was moved.
+type Beaten struct {
+	Reservation
+	CancelRequested bool `json:"cancel_requested"`
+}
+
+// Settled is a reservation that ended, and where what it held went.
+type Settled struct {
+	Reservation
+	Changed     bool            `json:"changed" doc:"false: it had ended in this very way before"`
+	Returned    holdfast.Amount `json:"returned" doc:"Back in the grants it came from"`
+	Voided      holdfast.Amount `json:"voided" doc:"Came back to a grant that had ended, and ended with it"`
+	Late        bool            `json:"late" doc:"Charged after expiry"`
+	MayContinue bool            `json:"may_continue" doc:"false: the right has ended meanwhile; start nothing new"`
+}
+
+// Refunded is a reservation whose charge was given back.
+type Refunded struct {
+	Reservation
+	Changed  bool            `json:"changed"`
+	Returned holdfast.Amount `json:"returned"`
+	Voided   holdfast.Amount `json:"voided"`
+}
+
+// Account is an account as the API shows it.
+type Account struct {
+	Account      string            `json:"account"`
+	Exists       bool              `json:"exists" doc:"false: nobody has seen it yet; this is what it would have"`
+	Plan         string            `json:"plan"`
+	Subscription any               `json:"subscription" doc:"null: the plan was set without a payment, or is the default"`
+	Language     *string           `json:"language"`
+	TimeZone     *string           `json:"time_zone"`
+	Blocked      bool              `json:"blocked"`
+	Notices      bool              `json:"notices"`
+	Metadata     map[string]string `json:"metadata"`
+	Balances     []Balance         `json:"balances" doc:"One per unit"`
+	Active       int               `json:"active" doc:"Reservations that take a slot"`
+	MaxActive    int               `json:"max_active"`
+	Features     []Feature         `json:"features" doc:"What the plan has, and what one use costs now"`
+	CreatedAt    *time.Time        `json:"created_at"`
+}
+
+// Feature is what an account may ask for, and what one use costs now.
+type Feature struct {
+	Feature string          `json:"feature"`
+	Unit    string          `json:"unit"`
+	Amount  holdfast.Amount `json:"amount"`
+}
+
+// AccountChanged is an account after a call that may have changed it.
+type AccountChanged struct {
+	Account
+	Changed bool `json:"changed" doc:"false: everything was so already"`
+}
+
+// Grant is a pocket.
+type Grant struct {
+	ID        string          `json:"id" example:"grt_…"`
+	Unit      string          `json:"unit"`
+	Source    holdfast.Source `json:"source" doc:"allowance, promo, purchase or correction. More may come." example:"promo"`
+	Features  []string        `json:"features" doc:"Which may take from it; empty: all"`
+	Priority  int             `json:"priority" doc:"The lowest is taken first"`
+	Granted   holdfast.Amount `json:"granted"`
+	Reserved  holdfast.Amount `json:"reserved"`
+	Used      holdfast.Amount `json:"used"`
+	Voided    holdfast.Amount `json:"voided"`
+	Available holdfast.Amount `json:"available" doc:"0 before it starts and after it ends"`
+	StartsAt  time.Time       `json:"starts_at"`
+	EndsAt    *time.Time      `json:"ends_at" doc:"null: never"`
+	CreatedAt time.Time       `json:"created_at"`
+}
+
+// Credited answers a grant or an adjustment.
+type Credited struct {
+	Grant   *Grant  `json:"grant" doc:"null: a negative adjustment opens none"`
+	Balance Balance `json:"balance" doc:"As it is afterwards"`
+}
+
+// Entry is one line of the ledger.
+type Entry struct {
+	No          int64              `json:"no" doc:"Numbered per account, without gaps"`
+	Kind        holdfast.EntryKind `json:"kind" doc:"What happened. More kinds may come." example:"commit"`
+	Unit        *string            `json:"unit" doc:"null: no money moved"`
+	Deltas      []Delta            `json:"deltas"`
+	Reservation *string            `json:"reservation"`
+	Key         *string            `json:"key"`
+	Actor       *string            `json:"actor" doc:"Who"`
+	Reason      *string            `json:"reason" doc:"Why"`
+	EffectiveAt time.Time          `json:"effective_at"`
+	RecordedAt  time.Time          `json:"recorded_at"`
+	Balance     *EntryBalance      `json:"balance" doc:"Of this unit, after the entry; null where no money moved"`
+}
+
+// Delta is what an entry changed in one grant.
+type Delta struct {
+	Grant    string          `json:"grant"`
+	Granted  holdfast.Amount `json:"granted"`
+	Reserved holdfast.Amount `json:"reserved"`
+	Used     holdfast.Amount `json:"used"`
+	Voided   holdfast.Amount `json:"voided"`
+}
+
+// EntryBalance is what the account had after an entry, in its unit.
+type EntryBalance struct {
+	Available holdfast.Amount `json:"available"`
+	Reserved  holdfast.Amount `json:"reserved"`
+	Debt      holdfast.Amount `json:"debt"`
+}
+
+// ReservationList, GrantList and EntryList are pages, newest first. NextCursor is null on the last one.
+type (
+	ReservationList struct {
+		Items      []Reservation `json:"items"`
+		NextCursor *string       `json:"next_cursor" doc:"Send it as cursor for the next page; null: this was the last"`
+	}
+	GrantList struct {
+		Items      []Grant `json:"items"`
+		NextCursor *string `json:"next_cursor" doc:"Send it as cursor for the next page; null: this was the last"`
+	}
+	EntryList struct {
+		Items      []Entry `json:"items"`
+		NextCursor *string `json:"next_cursor" doc:"Send it as cursor for the next page; null: this was the last"`
+	}
+)
+
+// Health answers a probe.
+type Health struct {
+	Status string `json:"status" example:"ok"`
+}
+
+func (c *call) reservation(r *holdfast.Reservation, balance *holdfast.Balance) Reservation {
+	shown := Reservation{
+		ID: holdfast.ReservationRef.Encode(c.account, r.ID), Account: c.accountName, Feature: r.Feature, Quantity: r.Quantity,
+		State: r.State, Unit: r.Price.Unit,
+		Reserved: r.Reserved, Used: r.Used, Unbilled: r.Unbilled, LateUsed: r.LateUsed, Refunded: r.Refunded,
+		Allocations: make([]Allocation, 0, len(r.Allocations)), Price: Price(r.Price), CatalogVersion: r.CatalogVersion,
+		Key: known(r.Key), Surface: known(r.Surface), Metadata: orEmpty(r.Metadata), Usage: orEmpty(r.Usage),
+		Worker: known(r.Worker), Attempts: r.Attempts,
+		CreatedAt: r.CreatedAt.UTC(), ExpiresAt: r.ExpiresAt.UTC(),
+		LeaseExpiresAt: instant(r.LeaseExpiresAt), EndedAt: instant(r.EndedAt), Cause: known(r.Cause),
+	}
+	for _, a := range r.Allocations {
+		// A late commit takes without having reserved.
+		shown.Allocations = append(shown.Allocations, Allocation{
+			Grant: holdfast.GrantRef.Encode(c.account, a.Grant), Source: a.Source, Amount: max(a.Reserved, a.Used),
+		})
+	}
+	if balance != nil {
+		b := balanceOf(balance)
+		shown.Balance = &b
+	}
+	return shown
+}
+
+func balanceOf(b *holdfast.Balance) Balance {
+	return Balance{
+		Unit: b.Unit, Available: b.Available, Reserved: b.Reserved, Debt: b.Debt, Cycle: cycle(b.Cycle), ResetsAt: instant(b.ResetsAt),
+	}
+}
+
+func cycle(c *holdfast.CycleNumbers) *Cycle {
+	if c == nil {
+		return nil
+	}
+	return &Cycle{Granted: c.Granted, Used: c.Used, Reserved: c.Reserved, StartsAt: instant(c.StartsAt), EndsAt: instant(c.EndsAt)}
+}
+
+func accountOf(name string, view *holdfast.AccountView) Account {
+	a := &view.Account
+	shown := Account{
+		Account: name, Exists: view.Exists, Plan: view.Plan,
+		Language: known(a.Language), TimeZone: known(a.TimeZone), Blocked: a.Blocked, Notices: a.Notices, Metadata: orEmpty(a.Metadata),
+		Balances: []Balance{}, Active: a.Active, MaxActive: view.MaxActive, Features: []Feature{}, CreatedAt: instant(a.CreatedAt),
+	}
+	for i := range view.Balances {
+		shown.Balances = append(shown.Balances, balanceOf(&view.Balances[i]))
+	}
+	for _, f := range view.Features {
+		shown.Features = append(shown.Features, Feature{Feature: f.Name, Unit: f.Price.Unit, Amount: f.Price.Amount})
+	}
+	return shown
+}
+
+func (c *call) grant(g *holdfast.Grant) Grant {
+	shown := Grant{
+		ID: holdfast.GrantRef.Encode(c.account, g.ID), Unit: g.Unit, Source: g.Source, Features: append([]string{}, g.Features...),
+		Priority: g.Priority, Granted: g.Granted, Reserved: g.Reserved, Used: g.Used, Voided: g.Voided,
+		StartsAt: g.StartsAt.UTC(), EndsAt: instant(g.EndsAt), CreatedAt: g.CreatedAt.UTC(),
+	}
+	if g.InForce(c.api.Engine.Now()) {
+		shown.Available = g.Available()
+	}
+	return shown
+}
+
+func (c *call) entry(e *holdfast.Entry) Entry {
+	shown := Entry{
+		No: e.No, Kind: e.Kind, Unit: known(e.Unit), Deltas: make([]Delta, 0, len(e.Deltas)),
+		Key: known(e.Key), Actor: known(e.Actor), Reason: known(e.Reason),
+		EffectiveAt: e.EffectiveAt.UTC(), RecordedAt: e.RecordedAt.UTC(),
+	}
+	if !e.Reservation.IsZero() {
+		shown.Reservation = known(holdfast.ReservationRef.Encode(c.account, e.Reservation))
+	}
+	if e.Unit != "" {
+		shown.Balance = &EntryBalance{Available: e.Available, Reserved: e.Reserved}
+	}
+	for _, d := range e.Deltas {
+		shown.Deltas = append(shown.Deltas, Delta{
+			Grant:   holdfast.GrantRef.Encode(c.account, d.Grant),
+			Granted: d.Granted, Reserved: d.Reserved, Used: d.Used, Voided: d.Voided,
+		})
+	}
+	return shown
+}
+
+// known is null for an empty text.
+func known(text string) *string {
+	if text == "" {
+		return nil
+	}
+	return &text
+}
+
+// instant is null for no time.
+func instant(at time.Time) *time.Time {
+	if at.IsZero() {
+		return nil
+	}
+	at = at.UTC()
+	return &at
+}
+
+// orEmpty is {} rather than null.
+func orEmpty[V any](pairs map[string]V) map[string]V {
+	if pairs == nil {
+		return map[string]V{}
+	}
+	return maps.Clone(pairs)
+}

@@ -1,0 +1,105 @@
+package httpapi
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfast-dev/holdfast"
+	"github.com/holdfast-dev/holdfast/engine"
+	"github.com/holdfast-dev/holdfast/message"
+	"github.com/holdfast-dev/holdfast/store/memory"
+)
+
+// realTexts are the product's, as package main hands them in.
+type realTexts struct{ *message.Texts }
+
+func (t realTexts) Detail(reader Reader, catalog *holdfast.Catalog, outcome holdfast.Outcome, now time.Time) string {
+	return t.Texts.Detail(message.Reader(reader), catalog, outcome, now)
+}
+
+func (t realTexts) Accident(reader Reader, reason holdfast.Reason) string {
+	return t.Texts.Accident(message.Reader(reader), message.Accident(reason))
+}
+
+// whole is the handler over the real engine and the real texts.
+func whole(t *testing.T) *server {
+	t.Helper()
+	stored := memory.Open()
+	texts, err := message.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sold := catalog()
+	e := engine.New(stored, engine.Options{Catalog: func(string) *holdfast.Catalog { return sold }, SweepEvery: -1})
+	ctx, stop := context.WithCancel(context.Background())
+	stopped := make(chan error, 1)
+	go func() { stopped <- e.Serve(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-stopped; err != nil {
+			t.Error(err)
+		}
+		stored.Close()
+	})
+	return serveWith(t, e, realTexts{texts})
+}
+
+func TestTheRealEngineAndTextsFitBehindTheHandler(t *testing.T) {
+	s := whole(t)
+	s.call("PUT", "/v1/accounts/ann", `{"language": "ru", "time_zone": "Europe/Moscow"}`).is(200)
+	s.call("PUT", "/v1/accounts/ann", `{"time_zone": "Mars/Phobos"}`).problem(400, holdfast.Invalid)
+	path := "/v1/reservations/" + s.reserve("ann", "m1")
+	refused := s.post("/v1/reservations", "m2", `{"account": "ann", "feature": "text.improve", "quantity": 3}`).problem(402, holdfast.HeldByActive)
+	if detail := refused.text("detail"); !strings.ContainsAny(detail, "аеио") {
+		t.Errorf("in Russian: %s", detail)
+	}
+	refused = s.post("/v1/reservations", "m2", `{"account": "ann", "feature": "text.improve", "quantity": 3}`, "Accept-Language: en-GB,en;q=0.8").is(402)
+	if detail := refused.text("detail"); refused.header.Get("Idempotent-Replayed") != "true" || strings.ContainsAny(detail, "аеио") {
+		t.Errorf("replayed in English: %s", detail)
+	}
+	token := s.call("POST", path+"/start", `{"worker": "w1"}`).is(200).text("lease_token")
+	s.call("POST", path+"/heartbeat", `{"lease_token": "`+token+`"}`).is(200)
+	s.call("POST", path+"/commit", `{"lease_token": "`+token+`"}`, "Idempotency-Key: c1").is(200).has(`{"used": 1, "changed": true}`)
+	replay := s.call("POST", path+"/commit", `{"lease_token": "`+token+`"}`, "Idempotency-Key: c1").is(200).has(`{"used": 1, "changed": true}`)
+	if replay.header.Get("Idempotent-Replayed") != "true" {
+		t.Error("the replay is not marked")
+	}
+	s.get(path).is(200).has(`{"state": "committed", "account": "ann"}`)
+	if page := s.get("/v1/accounts/ann/entries?limit=1").is(200); page.body["next_cursor"] == nil {
+		t.Errorf("%s", page.raw)
+	} else {
+		s.get("/v1/accounts/ann/entries?cursor=" + page.text("next_cursor")).is(200)
+		s.get("/v1/accounts/ann/grants?cursor="+page.text("next_cursor")).problem(400, holdfast.Invalid)
+	}
+	s.get("/v1/accounts/ann/entries?cursor=nonsense").problem(400, holdfast.Invalid)
+	s.get("/v1/reservations?account=bob").problem(404, holdfast.NotFound)
+	s.get("/readyz").is(200)
+}
+
+// Case 1 again, through lanes and batches.
+func TestOneUnitLeftGoesToOneOfManyCallersThroughTheRealEngine(t *testing.T) {
+	s := whole(t)
+	for round := range 20 {
+		account := fmt.Sprint("ann", round)
+		s.give(account, "image", 1)
+		statuses := make([]int, 16)
+		var callers sync.WaitGroup
+		for i := range statuses {
+			callers.Go(func() {
+				statuses[i] = s.post("/v1/reservations", fmt.Sprint("m", i), fmt.Sprintf(`{"account": %q, "feature": "image.generate"}`, account)).status
+			})
+		}
+		callers.Wait()
+		counted := map[int]int{}
+		for _, status := range statuses {
+			counted[status]++
+		}
+		if counted[201] != 1 || counted[402] != 15 {
+			t.Errorf("answers %v", counted)
+		}
+	}
+}
