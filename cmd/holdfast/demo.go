@@ -1,0 +1,122 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// demoCommand tells a short story on a real server with a real database, and checks every step of it: what it prints is
+// what was answered and what was stored.
+type demoCommand struct {
+	Once    bool   `help:"End after the story, instead of staying up for you to try."`
+	Listen  string `default:"127.0.0.1:0" placeholder:"HOST:PORT" help:"Where to listen, on this machine only; port 0: any free one."`
+	Verbose bool   `help:"Show the server's log on standard error."`
+}
+
+// demoSweepEvery is short, so that nobody waits for the sweeper longer than for the reservation to run out.
+const demoSweepEvery = 200 * time.Millisecond
+
+func (c demoCommand) Run(ctx context.Context, t *terminal) error {
+	return c.onStage(ctx, t, func(ctx context.Context, s *story) error {
+		if err := s.tell(ctx); err != nil {
+			return err
+		}
+		if c.Once {
+			return nil
+		}
+		s.invite()
+		<-ctx.Done()
+		return nil
+	})
+}
+
+// onStage serves a new database while do works, and leaves nothing behind.
+func (c demoCommand) onStage(ctx context.Context, t *terminal, do func(context.Context, *story) error) (err error) {
+	serve := serveCommand{Listen: c.Listen, Dev: true, DevKey: cmp.Or(os.Getenv("HOLDFAST_DEV_KEY"), newKey()), SweepEvery: demoSweepEvery}
+	if err := serve.check(); err != nil {
+		return err
+	}
+	directory, err := os.MkdirTemp("", "holdfast-demo-")
+	if err != nil {
+		return fmt.Errorf("make a directory for the database: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(directory)) }()
+	serve.DB = "sqlite:" + filepath.Join(directory, "demo.db")
+	db, err := serve.open(ctx, serving)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	keys, err := serve.keys(ctx, db, t)
+	if err != nil {
+		return err
+	}
+	catalog, err := serve.catalog(ctx, db)
+	if err != nil {
+		return err
+	}
+	log := slog.New(slog.DiscardHandler)
+	if c.Verbose {
+		log = logger(t.notes, slog.LevelDebug)
+	}
+	s, err := newServer(serverOptions{database: db, keys: keys, catalog: catalog, log: log, listen: c.Listen, sweepEvery: demoSweepEvery})
+	if err != nil {
+		return err
+	}
+	return s.while(ctx, func(ctx context.Context) error {
+		seen, err := serve.open(ctx, reading) // the story looks at the file from outside, as holdfast account show would
+		if err != nil {
+			return err
+		}
+		defer func() { _ = seen.Close() }()
+		api := newAPIClient(s.address(), serve.DevKey)
+		defer api.http.CloseIdleConnections() // or the server waits for them when it stops
+		return do(ctx, &story{out: t.out, notes: t.notes, api: api, database: seen, catalog: catalog})
+	})
+}
+
+// while serves as long as do works. Where the server stops by itself, the context of do ends.
+func (s *server) while(ctx context.Context, do func(context.Context) error) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	served := make(chan error, 1)
+	go func() {
+		defer stop()
+		served <- s.serve(ctx)
+	}()
+	err := do(ctx)
+	stop()
+	return errors.Join(err, <-served)
+}
+
+// invite prints what the reader can do now that the server stays up.
+func (s *story) invite() {
+	s.print("\nThe server stays up until Ctrl-C; its database goes with it.\n\nlistening on %s\nkey: %s\n\n", s.api.url, s.api.key)
+	s.print("%s\n", strings.Join(s.tries(), "\n"))
+}
+
+// tries are shell lines that work as they are, one after the other: reserve, start, commit, and a look at what is stored.
+func (s *story) tries() []string {
+	const bob = "telegram:43" // has not done anything yet
+	post := func(path, more, body string) string {
+		return fmt.Sprintf(`curl -s "$H%s" -H "$K" -H 'Content-Type: application/json'%s -d %s`, path, more, body)
+	}
+	return []string{
+		"H=" + s.api.url,
+		"K='Authorization: Bearer " + strings.ReplaceAll(s.api.key, "'", `'\''`) + "'",
+		"A=$(" + post("/v1/reservations", " -H 'Idempotency-Key: try-1'", `'{"account":"`+bob+`","feature":"`+demoFeature+`"}'`) + `); echo "$A"`,
+		`R=$(echo "$A" | sed 's/^{"id":"\([^"]*\)".*/\1/')`,
+		"A=$(" + post("/v1/reservations/$R/start", "", `'{"worker":"you"}'`) + `); echo "$A"`,
+		`T=$(echo "$A" | sed 's/.*"lease_token":"\([^"]*\)".*/\1/')`,
+		post("/v1/reservations/$R/commit", "", `"{\"lease_token\":\"$T\"}"`),
+		`curl -s "$H/v1/accounts/` + bob + `" -H "$K"`,
+		`curl -s "$H/v1/accounts/` + bob + `/entries" -H "$K"`,
+	}
+}

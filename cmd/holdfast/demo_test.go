@@ -1,0 +1,274 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"regexp"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+)
+
+// asCommand makes this test binary run as the holdfast command.
+const asCommand = "HOLDFAST_TEST_AS_COMMAND"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asCommand) != "" {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+// holdfastCommand is the command as a process of its own. It is killed if it hangs.
+func holdfastCommand(t *testing.T, arguments ...string) *exec.Cmd {
+	t.Helper()
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	t.Cleanup(cancel)
+	command := exec.CommandContext(ctx, program, arguments...)
+	command.Env = append(os.Environ(), asCommand+"=1", "HOLDFAST_DEV_KEY=")
+	return command
+}
+
+// process is a running command whose output is read line by line.
+type process struct {
+	*exec.Cmd
+	t     *testing.T
+	lines *bufio.Scanner
+	notes *strings.Builder
+}
+
+func startProcess(t *testing.T, command *exec.Cmd) *process {
+	t.Helper()
+	p := &process{Cmd: command, t: t, notes: &strings.Builder{}}
+	out, err := command.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	command.Stderr = p.notes
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p.lines = bufio.NewScanner(out)
+	return p
+}
+
+// until reads lines up to the first with that beginning, and returns all of them.
+func (p *process) until(beginning string) []string {
+	p.t.Helper()
+	var read []string
+	for p.lines.Scan() {
+		read = append(read, p.lines.Text())
+		if strings.HasPrefix(p.lines.Text(), beginning) {
+			return read
+		}
+	}
+	p.t.Fatalf("the output ended without %q:\n%s\n%v, %v", beginning, strings.Join(read, "\n"), p.lines.Err(), p.Wait())
+	return nil
+}
+
+// interrupt is Ctrl-C. The process must end well.
+func (p *process) interrupt() {
+	p.t.Helper()
+	if err := p.Process.Signal(os.Interrupt); err != nil {
+		p.t.Fatal(err)
+	}
+	for p.lines.Scan() { // or Wait could cut the output off
+	}
+	if err := p.Wait(); err != nil {
+		p.t.Fatalf("after Ctrl-C: %v\n%s", err, p.notes)
+	}
+}
+
+func needsSignals(t *testing.T) {
+	t.Helper()
+	if runtime.GOOS == "windows" {
+		t.Skip("another process cannot be sent Ctrl-C here")
+	}
+}
+
+func TestDemoChargesOnceForTwoPressesAndALostWorker(t *testing.T) {
+	t.Parallel()
+	temporary := t.TempDir()
+	command := holdfastCommand(t, "demo", "--once")
+	command.Env = append(command.Env, "TMPDIR="+temporary, "TMP="+temporary)
+	var notes strings.Builder
+	command.Stderr = &notes
+	out, err := command.Output()
+	if err != nil {
+		t.Fatalf("%v\n%s%s", err, out, &notes)
+	}
+	if notes.Len() > 0 {
+		t.Errorf("on standard error: %s", &notes)
+	}
+	text := string(out)
+	for what, pattern := range map[string]string{
+		"one press gets the credit":             `key press-[12]  201  reserved 1 credit\n`,
+		"the other is refused with its numbers": `key press-[12]  402  held_by_active: needed 1, available 0, held 1, active 1 of 1\n`,
+		"the refusal in Russian":                `in Russian   .*один запрос.*единиц`,
+		"the refusal in English":                `in English   .*one request.*unit`,
+		"the repeated press is a replay":        `key press-[12]  201  reserved 1 credit, replayed: the same reservation\n`,
+		"the worker runs":                       `worker w1 \(process \d+\)   POST …/start   200 running`,
+		"held while the worker is dead":         `press-[12] +running +reserved 1 +used 0 +until`,
+		"the sweeper frees the credit":          `ledger +entry 7 +expire +reserved -1 +then 1 available, 0 reserved +by sweeper\n`,
+		"the commit":                            `POST  …/commit +200  committed, used 1, changed: true\n`,
+		"the same commit again":                 `POST  …/commit +200  committed, used 1, changed: false\n`,
+		"the release that comes too late":       `POST  …/release +409  already_ended: it stays committed, used 1\n`,
+		"what is charged in the end":            `account +telegram:42 +available 0 +reserved 0 +used 3 of 3 +active 0 of 1\n`,
+		"verify":                                `every ledger adds up \(accounts: 1\)\n`,
+		"the sum":                               `\nPressed 3 times, delivered 5 times, one worker lost: charged once.\n$`,
+	} {
+		if found := regexp.MustCompile(pattern).FindAllString(text, -1); len(found) == 0 {
+			t.Errorf("%s: nothing in the output is like %q", what, pattern)
+		}
+	}
+	for what, count := range map[string]struct {
+		pattern string
+		want    int
+	}{
+		"commits in the ledger":     {`entry \d+ +commit `, 3},
+		"expiries in the ledger":    {`entry \d+ +expire `, 1},
+		"reserves in the ledger":    {`entry \d+ +reserve `, 4},
+		"presses that got a credit": {`key press-\d  201  reserved 1 credit\n`, 2},
+	} {
+		if got := len(regexp.MustCompile(count.pattern).FindAllString(text, -1)); got != count.want {
+			t.Errorf("%s: %d, want %d", what, got, count.want)
+		}
+	}
+	if t.Failed() {
+		t.Log(text)
+	}
+	if left, err := os.ReadDir(temporary); err != nil || len(left) > 0 {
+		t.Errorf("the demo left behind: %v, %v", left, err)
+	}
+}
+
+func TestDemoStaysUpAndItsLinesWorkAsTheyAre(t *testing.T) {
+	needsSignals(t)
+	for _, tool := range []string{"sh", "curl", "sed"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skipf("the lines to try need %s: %v", tool, err)
+		}
+	}
+	t.Parallel()
+	temporary := t.TempDir()
+	command := holdfastCommand(t, "demo")
+	command.Env = append(command.Env, "TMPDIR="+temporary, "HOLDFAST_DEV_KEY=it's a key")
+	demo := startProcess(t, command)
+	demo.until("Pressed 3 times")
+	demo.until("listening on http://127.0.0.1:")
+	demo.until("key: it's a key")
+	lines := append(demo.until("H=http"), demo.until(`curl -s "$H/v1/accounts/telegram:43/entries"`)...)
+
+	script := exec.CommandContext(t.Context(), "sh", "-eu", "-c", strings.Join(lines, "\n"))
+	script.Env = append(os.Environ(), "no_proxy=*")
+	out, err := script.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, want := range []string{
+		`"state":"reserved"`, `"lease_token":"`, `"state":"committed"`, `"changed":true`,
+		`"balances":[{"unit":"credit","available":2,"reserved":0`, `"kind":"commit"`,
+	} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("the lines to try did not answer %s", want)
+		}
+	}
+	if t.Failed() {
+		t.Logf("%s\n\n%s", strings.Join(lines, "\n"), out)
+	}
+	demo.interrupt()
+	if left, err := os.ReadDir(temporary); err != nil || len(left) > 0 {
+		t.Errorf("the demo left behind: %v, %v", left, err)
+	}
+}
+
+func TestDemoEndsAtTheFirstStepThatDoesNotComeOut(t *testing.T) {
+	for name, fault := range map[string]struct {
+		spoil func(*http.Request) // what a bad proxy does on the way to the server
+		says  string
+	}{
+		"a repeated press loses its key": {
+			func(r *http.Request) {
+				if r.Header.Get("Idempotency-Key") != "" {
+					r.Header.Set("Idempotency-Key", rfcTime())
+				}
+			}, "expected true, got false",
+		},
+		"the reader's language is lost": {
+			func(r *http.Request) { r.Header.Set("Accept-Language", "ru") }, "the two texts are one: expected false, got true",
+		},
+		"a commit charges nothing": {
+			func(r *http.Request) {
+				if strings.HasSuffix(r.URL.Path, "/commit") {
+					r.Body, r.ContentLength = io.NopCloser(strings.NewReader(`{"amount":0}`)), int64(len(`{"amount":0}`))
+				}
+			}, "used: expected 1, got 0",
+		},
+		"the server cannot be reached": {
+			func(r *http.Request) { r.URL.Host = "127.0.0.1:1" }, "expected 201, got 502",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv(asCommand, "1") // for the worker
+			var out, notes strings.Builder
+			err := demoCommand{Once: true, Listen: "127.0.0.1:0"}.onStage(t.Context(), &terminal{out: &out, notes: &notes}, func(ctx context.Context, s *story) error {
+				server, err := url.Parse(s.api.url)
+				if err != nil {
+					return err
+				}
+				proxy := httptest.NewServer(&httputil.ReverseProxy{
+					Rewrite: func(r *httputil.ProxyRequest) {
+						r.SetURL(server)
+						fault.spoil(r.Out)
+					},
+					ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) {
+						w.WriteHeader(http.StatusBadGateway)
+						_, _ = io.WriteString(w, "{}")
+					},
+				})
+				defer proxy.Close()
+				s.api.url = proxy.URL
+				return s.tell(ctx)
+			})
+			if err == nil || !strings.Contains(err.Error(), fault.says) {
+				t.Errorf("the demo said %v, want an error with %q\n%s", err, fault.says, &out)
+			}
+		})
+	}
+}
+
+func rfcTime() string { return time.Now().Format(time.RFC3339Nano) }
+
+func TestDemoServesThisMachineOnly(t *testing.T) {
+	t.Parallel()
+	out, err := holdfastCommand(t, "demo", "--once", "--listen", "0.0.0.0:0").CombinedOutput()
+	var ended *exec.ExitError
+	if !errors.As(err, &ended) || ended.ExitCode() != 1 || !strings.Contains(string(out), "this machine only") {
+		t.Errorf("demo on all addresses: %v\n%s", err, out)
+	}
+}
+
+func TestAWorkerOfTheDemoEndsWithItsInput(t *testing.T) {
+	t.Parallel()
+	worker := holdfastCommand(t, "demo-worker", "http://127.0.0.1:1", "w1")
+	if out, err := worker.CombinedOutput(); err != nil || len(out) > 0 { // its input is empty
+		t.Errorf("%v, %q", err, out)
+	}
+	help, err := holdfastCommand(t, "--help").Output()
+	if err != nil || strings.Contains(string(help), "demo-worker") || !strings.Contains(string(help), "demo") {
+		t.Errorf("the help must show demo and not its worker: %v\n%s", err, help)
+	}
+}

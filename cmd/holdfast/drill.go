@@ -1,0 +1,289 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/holdfast-dev/holdfast"
+	"github.com/holdfast-dev/holdfast/engine"
+	"github.com/holdfast-dev/holdfast/store"
+)
+
+// drillCommand runs the acceptance scenarios on the user's own database, also beside a process that serves it. It works
+// in a scratch project of its own, with a catalog of its own, and touches nobody else.
+type drillCommand struct{ databaseFlags }
+
+func (c drillCommand) Run(ctx context.Context, t *terminal) error {
+	d := &drill{
+		name:    c.DB,
+		project: "drill-" + strings.ToLower(rand.Text()[:10]),
+		rounds:  drillRounds,
+		open:    c.opener(),
+		out:     t.out,
+		log:     logger(t.notes, slog.LevelWarn),
+	}
+	return d.run(ctx)
+}
+
+// opener opens the database again and again, each time with connections of its own, as other processes would. What is
+// kept in memory can only be opened once: every caller gets the same.
+func (c drillCommand) opener() func(context.Context) (store.Store, error) {
+	if c.DB != "memory:" {
+		return func(ctx context.Context) (store.Store, error) { return c.open(ctx, writing) }
+	}
+	once := sync.OnceValues(func() (database, error) { return c.open(context.Background(), writing) })
+	return func(context.Context) (store.Store, error) {
+		db, err := once()
+		return keptOpen{db}, err
+	}
+}
+
+// keptOpen is a store that others go on using.
+type keptOpen struct{ store.Store }
+
+// Close leaves the store open.
+func (keptOpen) Close() error { return nil }
+
+// drill is one run of the scenarios.
+type drill struct {
+	name    string // of the database, as the user wrote it
+	project string
+	rounds  int // of each race
+	open    func(context.Context) (store.Store, error)
+	out     io.Writer
+	log     *slog.Logger
+
+	clock    handClock
+	store    store.Store
+	engines  []*engine.Engine // two, each with connections of its own, so that callers meet in the database and not before
+	accounts []string
+}
+
+// scenario is one thing that must hold. It returns what it counted, and an error that says what was expected and what came.
+type scenario struct {
+	name, holds string
+	play        func(ctx context.Context, d *drill) (figures string, err error)
+}
+
+const (
+	// drillRounds is how often the races are run.
+	drillRounds = 100
+	// tidyFor bounds what an interrupted drill still does.
+	tidyFor = 15 * time.Second
+)
+
+func scenarios(rounds int) []scenario {
+	return []scenario{
+		{fmt.Sprintf("last unit × %d, 2 callers", rounds), "one gets it, running work holds it from the other", lastUnit("last-unit-2", 2)},
+		{fmt.Sprintf("last unit × %d, 50 callers", rounds), "one gets it, running work holds it from the others", lastUnit("last-unit-50", 50)},
+		{fmt.Sprintf("last slot × %d, 2 callers", rounds), "one gets it, the other is told of the limit", lastSlot("last-slot-2", 2)},
+		{"crash before the job exists", "held across the crash, freed at its expiry, once", crashBeforeTheJob},
+		{"duplicate delivery", "one key: one reservation, one grant, one answer", duplicateDelivery},
+		{"period edge", "charged to the window it was taken from, nothing doubled", periodEdge},
+		{"unlock after a dead worker", "the old lease is worthless, the slot comes back", deadWorker},
+		{"late result", "charged from what is available, once", lateResult},
+	}
+}
+
+// run plays every scenario, prints a line for each, leaves nothing live behind, and proves the scratch ledgers.
+func (d *drill) run(ctx context.Context) error {
+	d.clock.moveTo(time.Now().UTC().Truncate(time.Microsecond))
+	return d.onEngine(ctx, func(first store.Store, one *engine.Engine) error {
+		return d.onEngine(ctx, func(_ store.Store, two *engine.Engine) error {
+			d.store, d.engines = first, []*engine.Engine{one, two}
+			return d.play(ctx)
+		})
+	})
+}
+
+// onEngine opens the database, and runs an engine on it while do works.
+func (d *drill) onEngine(ctx context.Context, do func(store.Store, *engine.Engine) error) (err error) {
+	opened, err := d.open(ctx)
+	if err != nil {
+		return fmt.Errorf("open %s: %w", d.name, err)
+	}
+	defer func() { err = errors.Join(err, opened.Close()) }()
+	s := scratchOnly{opened, d.isScratch}
+	catalog := drillCatalog()
+	e := engine.New(s, engine.Options{
+		Catalog: func(string) *holdfast.Catalog { return catalog }, Now: d.clock.now, Logger: d.log, SweepEvery: -1,
+	})
+	// An interrupted drill still tidies up, so its engines outlive ctx; they stop when do returns.
+	return during(context.WithoutCancel(ctx), e, func() error { return do(s, e) })
+}
+
+func (d *drill) play(ctx context.Context) error {
+	d.print("drill on %s, in the scratch project %s\n\n", d.name, d.project)
+	d.row("scenario", "what must hold", "result", "figures")
+	all := append(scenarios(d.rounds), scenario{"verify", "every scratch ledger adds up, nothing is left live", tidyAndVerify})
+	var failures []string
+	for _, s := range all {
+		figures, err := s.play(ctx, d)
+		if ctx.Err() != nil {
+			tidying, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyFor)
+			defer cancel()
+			_, left := tidyAndVerify(tidying, d)
+			return errors.Join(fmt.Errorf("the drill was interrupted in %q: %w", s.name, context.Cause(ctx)), left)
+		}
+		result := "ok"
+		if err != nil {
+			result, figures = "FAILED", ""
+			failures = append(failures, s.name+":\n  "+strings.ReplaceAll(err.Error(), "\n", "\n  "))
+		}
+		d.row(s.name, s.holds, result, figures)
+	}
+	for _, failure := range failures {
+		d.print("\n%s\n", failure)
+	}
+	d.print("\n%d of %d hold. The %d accounts of %s stay in the database, for a ledger is never erased; nobody else's were touched.\n",
+		len(all)-len(failures), len(all), len(d.accounts), d.project)
+	if len(failures) > 0 {
+		return errDifferent
+	}
+	return nil
+}
+
+func (d *drill) row(name, holds, result, figures string) {
+	d.print("%s\n", strings.TrimRight(fmt.Sprintf("%-28s  %-56s  %-6s  %s", name, holds, result, figures), " "))
+}
+
+func (d *drill) print(format string, values ...any) { _, _ = fmt.Fprintf(d.out, format, values...) }
+
+// The catalog of the drill is its own, so that its figures do not depend on what the user sells.
+const (
+	drillFeature = "drill"
+	drillUnit    = "credit"
+	drillGiven   = 3 // per window
+	drillWindow  = time.Hour
+	drillTTL     = 15 * time.Minute
+	drillSlots   = 2
+)
+
+func drillCatalog() *holdfast.Catalog {
+	return &holdfast.Catalog{
+		Units:    []holdfast.Unit{{Name: drillUnit}},
+		Features: []holdfast.Feature{{Name: drillFeature, Prices: []holdfast.Price{{Unit: drillUnit, Amount: 1}}, LongestJob: drillTTL / 3, TTL: drillTTL}},
+		Plans: []holdfast.Plan{{
+			Name: "drill", Default: true, Features: []string{drillFeature}, MaxActive: drillSlots,
+			Allowances: []holdfast.Allowance{{Key: "drill", Unit: drillUnit, Amount: drillGiven, Every: holdfast.Cycle{Rolling: drillWindow}}},
+		}},
+	}
+}
+
+// handClock stands still until it is moved, and is moved forward only. It begins at the real time, and what the drill
+// reserves lasts many times longer than the drill: a sweeper that serves the same database by the real clock finds nothing
+// of it overdue.
+type handClock struct {
+	mu sync.Mutex
+	at time.Time
+}
+
+func (c *handClock) now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.at
+}
+
+// moveTo moves the clock to an instant, or leaves it where it is later.
+func (c *handClock) moveTo(at time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if at.After(c.at) {
+		c.at = at
+	}
+}
+
+// scratchOnly shows the drill's sweeper the drill's own accounts alone. Its clock runs ahead: by it, other people's
+// reservations would look overdue.
+type scratchOnly struct {
+	store.Store
+	isScratch func(holdfast.AccountID) bool
+}
+
+// Scan pages through the hints until it has a page of scratch accounts.
+func (s scratchOnly) Scan(ctx context.Context, due store.Due) ([]holdfast.AccountID, error) {
+	var scratch []holdfast.AccountID
+	for {
+		page, err := s.Store.Scan(ctx, due)
+		if err != nil {
+			return nil, err
+		}
+		for _, id := range page {
+			if s.isScratch(id) {
+				scratch = append(scratch, id)
+			}
+			if len(scratch) == due.Limit {
+				return scratch, nil
+			}
+		}
+		if len(page) < due.Limit {
+			return scratch, nil
+		}
+		due.After = page[len(page)-1]
+	}
+}
+
+func (d *drill) isScratch(id holdfast.AccountID) bool {
+	return slices.ContainsFunc(d.accounts, func(name string) bool { return holdfast.AccountIDOf(d.project, name) == id })
+}
+
+// tidyAndVerify ends what a scenario left live, closes every pocket, so that the scratch project is in nobody's way when
+// a catalog is changed, and proves the ledgers.
+func tidyAndVerify(ctx context.Context, d *drill) (string, error) {
+	var found []error
+	for _, name := range d.accounts {
+		found = append(found, account{d, name}.endEverything(ctx))
+	}
+	d.clock.moveTo(d.clock.now().Add(drillWindow)) // every window and every pocket has ended then
+	for _, name := range d.accounts {
+		a := account{d, name}
+		_, err := a.done(ctx, "", holdfast.PutAccount{}) // lets time do its part
+		found = append(found, err)
+		state, err := a.state(ctx)
+		if err != nil {
+			found = append(found, err)
+			continue
+		}
+		found = append(found, same(name+": active reservations", state.Account.Active, 0), same(name+": open pockets", len(state.Grants), 0))
+	}
+	figures, err := d.verify(ctx)
+	return figures, errors.Join(append(found, err)...)
+}
+
+func (d *drill) verify(ctx context.Context) (string, error) {
+	accounts, entries := 0, int64(0)
+	var found []error
+	err := d.store.Dump(ctx, func(r store.Record) error {
+		if r.Account.Project != d.project {
+			return nil
+		}
+		accounts++
+		entries += r.Account.LastEntry
+		differences, err := holdfast.Verify(&r.Account, r.Grants, r.Reservations, r.Entries)
+		for _, difference := range differences {
+			found = append(found, fmt.Errorf("%s: %s", r.Account.Name, difference))
+		}
+		return err
+	})
+	if err != nil {
+		return "", fmt.Errorf("read every ledger: %w", err)
+	}
+	found = append(found, same("accounts in the database", accounts, len(d.accounts)))
+	return fmt.Sprintf("%d accounts, %d entries", accounts, entries), errors.Join(found...)
+}
+
+// same is nil, or says what was expected and what came.
+func same[T comparable](what string, got, want T) error {
+	if got == want {
+		return nil
+	}
+	return fmt.Errorf("%s: expected %v, got %v", what, want, got)
+}

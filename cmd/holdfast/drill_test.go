@@ -1,0 +1,372 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfast-dev/holdfast"
+	"github.com/holdfast-dev/holdfast/store"
+	"github.com/holdfast-dev/holdfast/store/memory"
+)
+
+// everyRow is what a drill prints where everything holds.
+var everyRow = []string{
+	`last unit × 100, 2 callers .* ok +200 calls: 100 reserved, 100 held_by_active\n`,
+	`last unit × 100, 50 callers .* ok +5000 calls: 100 reserved, 4900 held_by_active\n`,
+	`last slot × 100, 2 callers .* ok +200 calls: 100 reserved, 100 too_many_active\n`,
+	`crash before the job exists .* ok +available 3 → 1 → 3\n`,
+	`duplicate delivery .* ok +103 deliveries: 2 reserved, 100 granted once\n`,
+	`period edge .* ok +windows of 3: used 3, then used 1 and voided 2\n`,
+	`unlock after a dead worker .* ok +2 leases, 3 stale calls, slot free\n`,
+	`late result .* ok +held 2, 1 available: charged 1, unbilled 1\n`,
+	`verify .* ok +8 accounts, \d+ entries\n`,
+	`\n9 of 9 hold\.`,
+}
+
+// inTemporary is a database file of the test's own.
+func inTemporary(t *testing.T) string {
+	t.Helper()
+	return "sqlite:" + filepath.Join(t.TempDir(), "holdfast.db")
+}
+
+// drillOn runs the command as main would, and returns its exit code and output.
+func drillOn(t *testing.T, db string) (code int, out, notes string) {
+	t.Helper()
+	var o, n bytes.Buffer
+	code = run(t.Context(), []string{"drill", "--db", db}, &terminal{out: &o, notes: &n})
+	return code, o.String(), n.String()
+}
+
+func mustHold(t *testing.T, db string) {
+	t.Helper()
+	code, out, notes := drillOn(t, db)
+	if code != 0 || notes != "" {
+		t.Errorf("exit %d, want 0\n%s%s", code, out, notes)
+	}
+	for _, row := range everyRow {
+		if !regexp.MustCompile(row).MatchString(out) {
+			t.Errorf("no row is like %q in\n%s", row, out)
+		}
+	}
+}
+
+func TestDrillHoldsOnAFileAndLeavesItUsable(t *testing.T) {
+	t.Parallel()
+	db := inTemporary(t)
+	mustHold(t, db)
+	var out, notes bytes.Buffer
+	if code := run(t.Context(), []string{"verify", "--db", db}, &terminal{out: &out, notes: &notes}); code != 0 {
+		t.Errorf("verify after the drill: exit %d\n%s%s", code, &out, &notes)
+	}
+	// The scratch project may stand in the way of no later catalog: nobody is on its plan, and nothing of its unit is left.
+	opened, err := databaseFlags{DB: db}.open(t.Context(), reading)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = opened.Close() }()
+	plans, err := opened.PlansInUse(t.Context())
+	if err != nil || len(plans) > 0 {
+		t.Errorf("plans in use after the drill: %v, %v", plans, err)
+	}
+	units, err := opened.UnitsInUse(t.Context())
+	if err != nil || len(units) > 0 {
+		t.Errorf("units in use after the drill: %v, %v", units, err)
+	}
+}
+
+func TestDrillHoldsInMemory(t *testing.T) {
+	t.Parallel()
+	mustHold(t, "memory:")
+}
+
+func TestDrillBesideAServingProcessTouchesNobodyElse(t *testing.T) {
+	t.Parallel()
+	needsSignals(t)
+	db := inTemporary(t)
+	command := holdfastCommand(t, "serve", "--dev", "--db", db, "--listen", "127.0.0.1:0", "--sweep-every", "100ms")
+	command.Env = append(command.Env, "HOLDFAST_DEV_KEY=development")
+	server := startProcess(t, command)
+	address := strings.TrimPrefix(server.until("listening on ")[0], "listening on ")
+	api := newAPIClient(address, "development")
+	defer api.http.CloseIdleConnections()
+	ann, err := api.do(t.Context(), apiCall{
+		method: http.MethodPost, path: "/v1/reservations", key: "m1", body: map[string]any{"account": "telegram:42", "feature": demoFeature},
+	})
+	if err != nil || ann.status != http.StatusCreated {
+		t.Fatalf("reserve: %+v, %v", ann, err)
+	}
+
+	mustHold(t, db)
+
+	// The drill's clock has run hours ahead of Ann's five minutes.
+	after, err := api.do(t.Context(), apiCall{method: http.MethodGet, path: "/v1/reservations/" + ann.ID})
+	if err != nil || after.State != string(holdfast.Reserved) || !after.ExpiresAt.Equal(ann.ExpiresAt) {
+		t.Errorf("Ann's reservation after the drill is %+v, %v; it was %+v", after, err, ann)
+	}
+	server.interrupt()
+}
+
+func TestDrillSaysWhyADatabaseCannotBeOpened(t *testing.T) {
+	t.Parallel()
+	noDatabase := filepath.Join(t.TempDir(), "notes.txt")
+	if err := os.WriteFile(noDatabase, []byte(strings.Repeat("this is no database, it is a text. ", 200)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for db, says := range map[string]string{
+		"postgres://localhost/holdfast":                                  "is not supported: use sqlite:PATH",
+		"sqlite:" + filepath.Join(t.TempDir(), "missing", "holdfast.db"): "make the directory first",
+		"sqlite:" + noDatabase:                                           noDatabase,
+	} {
+		code, out, notes := drillOn(t, db)
+		if code != 1 || out != "" || !strings.Contains(notes, says) {
+			t.Errorf("drill on %s: exit %d, want 1 and %q\n%s%s", db, code, says, out, notes)
+		}
+	}
+}
+
+func TestAnInterruptedDrillTidiesUp(t *testing.T) {
+	t.Parallel()
+	db := memory.Open()
+	ctx, interrupt := context.WithCancelCause(t.Context())
+	interrupted := &brokenStore{Store: db, save: func(c holdfast.Changes) holdfast.Changes {
+		if c.Account.Name == "delivery" && len(c.NewReservations) > 0 {
+			interrupt(errors.New("Ctrl-C"))
+		}
+		return c
+	}}
+	code, out := drillStore(ctx, t, interrupted)
+	if code != 1 || !strings.Contains(out, `interrupted in "duplicate delivery"`) {
+		t.Errorf("exit %d\n%s", code, out)
+	}
+	units, err := db.UnitsInUse(t.Context())
+	if err != nil || len(units) > 0 {
+		t.Errorf("units in use after an interrupted drill: %v, %v", units, err)
+	}
+	if result, err := verify(t.Context(), db); err != nil || len(result.differences) > 0 {
+		t.Errorf("%v %v, %v", result, result.differences, err)
+	}
+}
+
+// drillStore runs a drill on a store of the test's own.
+func drillStore(ctx context.Context, t *testing.T, s store.Store) (code int, out string) {
+	t.Helper()
+	var written bytes.Buffer
+	d := &drill{
+		name: t.Name(), project: "drill-test", rounds: 4, out: &written, log: slog.New(slog.DiscardHandler),
+		open: func(context.Context) (store.Store, error) { return keptOpen{s}, nil },
+	}
+	if err := d.run(ctx); err != nil {
+		return 1, written.String() + err.Error()
+	}
+	return 0, written.String()
+}
+
+func TestDrillFindsWhatIsWrongWithAStore(t *testing.T) {
+	t.Parallel()
+	for name, fault := range map[string]struct {
+		*brokenStore
+		row string // that must fail
+	}{
+		"nothing": {&brokenStore{}, ""},
+		"it forgets what was answered": {&brokenStore{
+			load: func(s *holdfast.State) { s.Answers = nil },
+		}, "duplicate delivery"},
+		"it doubles what is bought": {&brokenStore{
+			save: func(c holdfast.Changes) holdfast.Changes {
+				c.NewGrants = slices.Clone(c.NewGrants)
+				for i, g := range c.NewGrants {
+					if g.Source == holdfast.FromPurchase {
+						doubled := *g
+						doubled.Granted *= 2
+						c.NewGrants[i] = &doubled
+					}
+				}
+				return c
+			},
+		}, "duplicate delivery"},
+		"it forgets whose lease it is": {&brokenStore{
+			load: func(s *holdfast.State) {
+				for _, r := range s.Reservations {
+					r.LeaseToken = ""
+				}
+			},
+		}, "unlock after a dead worker"},
+		"it forgets that a late result was charged": {&brokenStore{
+			load: func(s *holdfast.State) {
+				for _, r := range s.Reservations {
+					r.LateAt = time.Time{}
+				}
+			},
+		}, "late result"},
+		"it never finds what is overdue": {&brokenStore{
+			scan: func([]holdfast.AccountID) []holdfast.AccountID { return nil },
+		}, "crash before the job exists"},
+		"it loses reservations": {&brokenStore{
+			save: func(c holdfast.Changes) holdfast.Changes {
+				c.NewReservations = slices.DeleteFunc(slices.Clone(c.NewReservations), func(r *holdfast.Reservation) bool { return r.Key == "press" })
+				return c
+			},
+		}, "crash before the job exists"},
+		"it charges the window of today": {&brokenStore{
+			save: func(c holdfast.Changes) holdfast.Changes {
+				c.Grants = slices.DeleteFunc(slices.Clone(c.Grants), func(g *holdfast.Grant) bool {
+					return g.Source == holdfast.FromAllowance && g.Ended(c.Account.DecidedAt)
+				})
+				return c
+			},
+		}, "period edge"},
+		"it writes another figure than it says": {&brokenStore{
+			save: func(c holdfast.Changes) holdfast.Changes {
+				c.Entries = slices.Clone(c.Entries)
+				for i := range c.Entries {
+					if c.Entries[i].Kind == holdfast.EntryVoid {
+						c.Entries[i].Deltas = nil
+					}
+				}
+				return c
+			},
+		}, "verify"},
+		"its last writer wins": {&brokenStore{unfenced: true}, "last unit × 4, 2 callers"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			fault.Store = memory.Open()
+			code, out := drillStore(t.Context(), t, fault.brokenStore)
+			failed := regexp.MustCompile(`(?m)^` + fault.row + ` .* FAILED`).MatchString(out)
+			switch {
+			case fault.row == "" && code != 0:
+				t.Errorf("exit %d for a store that works\n%s", code, out)
+			case fault.row != "" && (code != 1 || !failed):
+				t.Errorf("exit %d, and the row %q must fail\n%s", code, fault.row, out)
+			}
+		})
+	}
+}
+
+// brokenStore does one thing wrong.
+type brokenStore struct {
+	store.Store
+	load     func(*holdfast.State)                   // spoils what was read
+	save     func(holdfast.Changes) holdfast.Changes // spoils what is written
+	scan     func([]holdfast.AccountID) []holdfast.AccountID
+	unfenced bool // reads without a lock, and overwrites what others wrote meanwhile
+
+	mu       sync.Mutex
+	meetings map[string]chan struct{} // of the two engines, in each round of a race
+}
+
+// meet lets the two engines read one state in each round: whoever comes first waits for the other. What races now and
+// then by itself does so every time.
+func (b *brokenStore) meet(ctx context.Context, want store.Want) {
+	if len(want.Keys) == 0 || !strings.HasPrefix(want.Keys[0], "round ") {
+		return
+	}
+	round, _, _ := strings.Cut(want.Keys[0], ",")
+	b.mu.Lock()
+	met, second := b.meetings[want.Name+round]
+	if !second {
+		if b.meetings == nil {
+			b.meetings = map[string]chan struct{}{}
+		}
+		met = make(chan struct{})
+		b.meetings[want.Name+round] = met
+	}
+	b.mu.Unlock()
+	if !second {
+		select {
+		case <-met:
+		case <-ctx.Done():
+		}
+		return
+	}
+	select {
+	case <-met: // a later batch of the same round
+	default:
+		close(met)
+	}
+}
+
+func (b *brokenStore) Scan(ctx context.Context, due store.Due) ([]holdfast.AccountID, error) {
+	found, err := b.Store.Scan(ctx, due)
+	if b.scan != nil {
+		found = b.scan(found)
+	}
+	return found, err
+}
+
+func (b *brokenStore) Begin(ctx context.Context) (store.Tx, error) {
+	tx, err := b.Store.Begin(ctx)
+	return &brokenTx{Tx: tx, store: b}, err
+}
+
+type brokenTx struct {
+	store.Tx
+	store *brokenStore
+	wants []store.Want
+}
+
+func (b *brokenTx) Load(ctx context.Context, wants []store.Want) ([]*holdfast.State, error) {
+	b.wants = wants
+	states, err := b.Tx.Load(ctx, wants)
+	if err == nil && b.store.unfenced {
+		if err = b.Tx.Abort(ctx); err == nil { // the lock is gone, what was read is kept
+			b.store.meet(ctx, wants[0])
+			b.Tx, err = b.store.Store.Begin(ctx)
+		}
+	}
+	if err == nil && b.store.load != nil {
+		for _, s := range states {
+			b.store.load(s)
+		}
+	}
+	return states, err
+}
+
+func (b *brokenTx) Save(ctx context.Context, changes []holdfast.Changes) error {
+	if b.store.unfenced {
+		if err := b.catchUp(ctx, changes); err != nil {
+			return err
+		}
+	}
+	if b.store.save != nil {
+		changes = slices.Clone(changes)
+		for i := range changes {
+			changes[i] = b.store.save(changes[i])
+		}
+	}
+	return b.Tx.Save(ctx, changes)
+}
+
+// catchUp makes changes that were decided on an old state look as if they followed from the newest one.
+func (b *brokenTx) catchUp(ctx context.Context, changes []holdfast.Changes) error {
+	current, err := b.Tx.Load(ctx, b.wants)
+	if err != nil {
+		return err
+	}
+	for i := range changes {
+		c := &changes[i]
+		for _, now := range current {
+			if now.Account.ID == c.Account.ID {
+				missed := now.Account.LastEntry - (c.Account.LastEntry - int64(len(c.Entries)))
+				c.Account.Version = now.Account.Version
+				c.Account.LastEntry += missed
+				c.Entries = slices.Clone(c.Entries)
+				for k := range c.Entries {
+					c.Entries[k].No += missed
+				}
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,90 @@
+// Command holdfast charges asynchronous AI work exactly once: the server, the demo and the operator's tools in one binary.
+//
+// It is the only place that knows every package and wires them together; it decides nothing about money.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+)
+
+// cli is the grammar of the command line. Flags win over the environment.
+type cli struct {
+	Serve   serveCommand   `cmd:"" help:"Serve the HTTP API."`
+	Demo    demoCommand    `cmd:"" help:"Show one charge for two presses, a worker that dies, and what the database believes."`
+	Drill   drillCommand   `cmd:"" help:"Run the acceptance scenarios on your own database, in a scratch project."`
+	Verify  verifyCommand  `cmd:"" help:"Prove that the ledger adds up. Exit 1 on any difference."`
+	Catalog catalogCommand `cmd:"" help:"Work on catalog files."`
+	Account accountCommand `cmd:"" help:"Look at an account, or grant it something."`
+	Key     keyCommand     `cmd:"" help:"Make API keys."`
+	Version versionCommand `cmd:"" help:"Print the version."`
+
+	DemoWorker demoWorkerCommand `cmd:"" hidden:"" help:"Work for the demo until killed."`
+}
+
+// terminal is where commands write: results on out, everything else on notes.
+type terminal struct {
+	out, notes io.Writer
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	os.Exit(run(ctx, os.Args[1:], &terminal{out: os.Stdout, notes: os.Stderr}))
+}
+
+// errDifferent ends a command with exit 1 after it has said everything itself.
+var errDifferent = errors.New("not as it should be")
+
+// run is main without the process: it returns the exit code. 0: done; 1: failed, or a check found something; 2: the command line is wrong.
+func run(ctx context.Context, args []string, t *terminal) int {
+	code := -1
+	parser, err := kong.New(&cli{}, kong.Name("holdfast"),
+		kong.Description("Holdfast charges asynchronous AI work exactly once."),
+		kong.Writers(t.out, t.notes), kong.Exit(func(c int) { code = c }), kong.UsageOnError(),
+		kong.BindTo(ctx, (*context.Context)(nil)), kong.Bind(t))
+	if err != nil {
+		_, _ = fmt.Fprintln(t.notes, "holdfast:", err)
+		return 1
+	}
+	parsed, err := parser.Parse(args)
+	if code >= 0 { // help was printed
+		return code
+	}
+	if err != nil {
+		_, _ = fmt.Fprintln(t.notes, "holdfast:", err)
+		_, _ = fmt.Fprintln(t.notes, "Run holdfast --help, or holdfast COMMAND --help.")
+		return 2
+	}
+	err = parsed.Run()
+	switch {
+	case err == nil:
+		return 0
+	case !errors.Is(err, errDifferent):
+		_, _ = fmt.Fprintln(t.notes, "holdfast:", err)
+	}
+	return 1
+}
+
+type versionCommand struct{}
+
+func (versionCommand) Run(t *terminal) error {
+	_, err := fmt.Fprintln(t.out, "holdfast", version())
+	return err
+}
+
+// version is the module's version as the Go tool stamped it.
+func version() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "(devel)"
+}

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"github.com/holdfast-dev/holdfast/engine"
+	"github.com/holdfast-dev/holdfast/store"
+	"github.com/holdfast-dev/holdfast/store/memory"
+	"github.com/holdfast-dev/holdfast/store/sqlite"
+)
+
+// databaseFlags name the database; every command that needs one embeds them.
+type databaseFlags struct {
+	DB string `name:"db" default:"sqlite:holdfast.db" env:"HOLDFAST_DB" placeholder:"URL" help:"Where the data is: sqlite:PATH, or memory: for nothing that lasts."`
+}
+
+// database is a store and what the edges keep beside it.
+type database interface {
+	store.Store
+	AddProject(ctx context.Context, name string) (created bool, err error)
+	AddKey(ctx context.Context, key store.Key) error
+	KeyByHash(ctx context.Context, hash [32]byte) (store.Key, bool, error)
+	HasKeys(ctx context.Context) (bool, error)
+	LatestCatalog(ctx context.Context) (version int64, source []byte, ok bool, err error)
+	AddCatalog(ctx context.Context, source []byte) (version int64, err error)
+	PlansInUse(ctx context.Context) ([]string, error)
+	UnitsInUse(ctx context.Context) ([]string, error)
+}
+
+// access is what a command wants to do with the database.
+type access int
+
+const (
+	reading access = iota // never creates or changes the file
+	writing               // beside a serving process
+	serving               // as the only serving process of the file
+)
+
+func (f databaseFlags) open(ctx context.Context, want access) (database, error) {
+	scheme, path, found := strings.Cut(f.DB, ":")
+	switch {
+	case found && scheme == "sqlite" && path != "":
+		return sqlite.Open(ctx, path, sqlite.Options{Serve: want == serving, ReadOnly: want == reading})
+	case f.DB == "memory:":
+		return memory.Open(), nil
+	}
+	return nil, fmt.Errorf("--db %q is not supported: use sqlite:PATH, for example sqlite:holdfast.db", f.DB)
+}
+
+// work opens the database and runs an engine on it while do works. It serves nobody else and never sweeps.
+func (f databaseFlags) work(ctx context.Context, log *slog.Logger, do func(db database, e *engine.Engine) error) error {
+	db, err := f.open(ctx, writing)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = db.Close() }()
+	current, err := newestCatalog(ctx, db)
+	if err != nil {
+		return err
+	}
+	e := engine.New(db, engine.Options{Catalog: current.of, Logger: log, SweepEvery: -1})
+	return during(ctx, e, func() error { return do(db, e) })
+}
+
+// during runs the engine while do works, and waits for both.
+func during(ctx context.Context, e *engine.Engine, do func() error) error {
+	ctx, stop := context.WithCancel(ctx)
+	served := make(chan error, 1)
+	go func() { served <- e.Serve(ctx) }()
+	err := do()
+	stop()
+	if failed := <-served; err == nil {
+		err = failed
+	}
+	return err
+}

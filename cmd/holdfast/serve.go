@@ -1,0 +1,255 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/holdfast-dev/holdfast"
+	"github.com/holdfast-dev/holdfast/engine"
+	"github.com/holdfast-dev/holdfast/httpapi"
+	"github.com/holdfast-dev/holdfast/message"
+)
+
+type serveCommand struct {
+	databaseFlags
+	Listen     string        `default:"127.0.0.1:8080" env:"HOLDFAST_LISTEN" placeholder:"HOST:PORT" help:"Where to listen; port 0: any free one."`
+	Catalog    string        `env:"HOLDFAST_CATALOG" placeholder:"FILE" help:"Catalog file; its content becomes the newest version. Left out: the newest stored one, else the example."`
+	Dev        bool          `help:"For trying out, on this machine only: project dev, with the key from HOLDFAST_DEV_KEY, or a new one that is printed."`
+	DevKey     string        `kong:"-"`
+	SweepEvery time.Duration `default:"5s" env:"HOLDFAST_SWEEP_EVERY" help:"How often overdue reservations are looked for."`
+	LogLevel   slog.Level    `default:"INFO" env:"HOLDFAST_LOG_LEVEL" help:"DEBUG, INFO, WARN or ERROR."`
+}
+
+// devProject is the project of serve --dev.
+const devProject = "dev"
+
+func (c serveCommand) Run(ctx context.Context, t *terminal) error {
+	c.DevKey = os.Getenv("HOLDFAST_DEV_KEY")
+	if err := c.check(); err != nil {
+		return err
+	}
+	db, err := c.open(ctx, serving)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = db.Close() }()
+	keys, err := c.keys(ctx, db, t)
+	if err != nil {
+		return err
+	}
+	catalog, err := c.catalog(ctx, db)
+	if err != nil {
+		return err
+	}
+	log := logger(t.notes, c.LogLevel)
+	s, err := newServer(serverOptions{
+		database: db, keys: keys, catalog: catalog, log: log, listen: c.Listen, sweepEvery: c.SweepEvery,
+	})
+	if err != nil {
+		return err
+	}
+	log.Info("serving", "address", s.address(), "catalog_version", catalog.catalog.Version, "version", version())
+	if _, err := fmt.Fprintln(t.out, "listening on", s.address()); err != nil {
+		return err
+	}
+	return s.serve(ctx)
+}
+
+// check refuses what would be unsafe before anything is opened.
+func (c serveCommand) check() error {
+	host, _, err := net.SplitHostPort(c.Listen)
+	if err != nil {
+		return fmt.Errorf("--listen: use HOST:PORT, for example 127.0.0.1:8080")
+	}
+	if c.SweepEvery < 100*time.Millisecond || c.SweepEvery > time.Hour {
+		return errors.New("--sweep-every: use 100ms to 1h")
+	}
+	if c.Dev {
+		if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+			return fmt.Errorf("--dev serves this machine only: use --listen 127.0.0.1:PORT")
+		}
+		return nil
+	}
+	if c.DevKey != "" {
+		return errors.New("HOLDFAST_DEV_KEY is set without --dev: unset it, and make a key with holdfast key create --project P --scope work")
+	}
+	return nil
+}
+
+// keys says who may call. Without --dev at least one key must exist: a server that nobody can call, or anybody, is a mistake.
+func (c serveCommand) keys(ctx context.Context, db database, t *terminal) (*keyring, error) {
+	ring := &keyring{database: db}
+	if c.Dev {
+		if _, err := db.AddProject(ctx, devProject); err != nil {
+			return nil, err
+		}
+		secret := c.DevKey
+		if secret == "" {
+			secret = newKey()
+			_, _ = fmt.Fprintf(t.notes, "development key: %s\n", secret)
+		}
+		ring.allow(secret, httpapi.Key{ID: "dev", Project: devProject, Scopes: scopes})
+		return ring, nil
+	}
+	any, err := db.HasKeys(ctx)
+	if err == nil && !any {
+		err = fmt.Errorf("no API key exists, so nobody could call: holdfast key create --db %s --project P --scope read,work, or serve --dev to try it out", c.DB)
+	}
+	return ring, err
+}
+
+func (c serveCommand) catalog(ctx context.Context, db database) (current, error) {
+	if c.Catalog == "" {
+		return newestCatalog(ctx, db)
+	}
+	parsed, source, err := readCatalog(c.Catalog)
+	if err != nil {
+		return current{}, err
+	}
+	return storeCatalog(ctx, db, parsed, source)
+}
+
+// keyring finds who calls: the development key, held in memory only, then the stored ones, remembered for a moment.
+type keyring struct {
+	database database
+	held     map[[32]byte]httpapi.Key
+
+	mu         sync.Mutex
+	remembered map[[32]byte]rememberedKey
+}
+
+type rememberedKey struct {
+	key   httpapi.Key
+	until time.Time
+}
+
+const (
+	rememberKeyFor     = 2 * time.Second // a revoked key works at most this much longer
+	mostRememberedKeys = 1000
+)
+
+func (k *keyring) allow(secret string, key httpapi.Key) {
+	k.held = map[[32]byte]httpapi.Key{sha256.Sum256([]byte(secret)): key}
+}
+
+// Lookup returns the key with that hash.
+func (k *keyring) Lookup(ctx context.Context, hash [32]byte) (httpapi.Key, bool, error) {
+	if key, ok := k.held[hash]; ok {
+		return key, true, nil
+	}
+	now := time.Now()
+	k.mu.Lock()
+	known, ok := k.remembered[hash]
+	k.mu.Unlock()
+	if ok && now.Before(known.until) {
+		return known.key, true, nil
+	}
+	stored, ok, err := k.database.KeyByHash(ctx, hash)
+	if err != nil || !ok || !stored.RevokedAt.IsZero() {
+		return httpapi.Key{}, false, err
+	}
+	key := httpapi.Key{ID: stored.ID, Project: stored.Project, Scopes: stored.Scopes}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.remembered == nil || len(k.remembered) >= mostRememberedKeys {
+		k.remembered = map[[32]byte]rememberedKey{}
+	}
+	k.remembered[hash] = rememberedKey{key, now.Add(rememberKeyFor)}
+	return key, true, nil
+}
+
+// server is the HTTP API on an engine on a database.
+type server struct {
+	engine   *engine.Engine
+	http     *http.Server
+	listener net.Listener
+	log      *slog.Logger
+}
+
+type serverOptions struct {
+	database   database
+	keys       *keyring
+	catalog    current
+	log        *slog.Logger
+	listen     string
+	sweepEvery time.Duration
+}
+
+// newServer wires everything and listens; nothing is served before serve.
+func newServer(o serverOptions) (*server, error) {
+	spoken, err := message.New()
+	if err != nil {
+		return nil, err
+	}
+	e := engine.New(o.database, engine.Options{Catalog: o.catalog.of, Logger: o.log, SweepEvery: o.sweepEvery})
+	handler, err := httpapi.New(httpapi.Options{Engine: e, Keys: o.keys, Texts: texts{spoken}, Logger: o.log, Version: version()})
+	if err != nil {
+		return nil, err
+	}
+	listener, err := net.Listen("tcp", o.listen)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", o.listen, err)
+	}
+	return &server{engine: e, listener: listener, log: o.log, http: &http.Server{
+		Handler:           handler,
+		ReadHeaderTimeout: 10 * time.Second,
+		ReadTimeout:       30 * time.Second,
+		WriteTimeout:      holdfast.RetryFor + 50*time.Second, // longer than any command is retried
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    32 << 10,
+		ErrorLog:          slog.NewLogLogger(o.log.Handler(), slog.LevelDebug),
+	}}, nil
+}
+
+func (s *server) address() string { return "http://" + s.listener.Addr().String() }
+
+// shutdownFor bounds how long requests are waited for when the server stops.
+const shutdownFor = 15 * time.Second
+
+// serve works until ctx ends, then takes no new requests, answers those that are there, and stops the engine. It returns
+// early where the engine cannot go on.
+func (s *server) serve(ctx context.Context) error {
+	working, stopEngine := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopEngine()
+	engineDone := make(chan error, 1)
+	go func() { engineDone <- s.engine.Serve(working) }()
+	httpDone := make(chan error, 1)
+	go func() { httpDone <- s.http.Serve(s.listener) }()
+
+	var failed error
+	engineStopped := false
+	select {
+	case <-ctx.Done():
+		s.log.Info("stopping: requests that are here are still answered")
+	case failed = <-engineDone:
+		engineStopped = true
+	case failed = <-httpDone:
+		httpDone <- nil
+	}
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownFor)
+	defer cancel()
+	if err := s.http.Shutdown(closing); err != nil {
+		s.log.Warn("some requests did not end in time", "error", err)
+		_ = s.http.Close()
+	}
+	<-httpDone
+	stopEngine()
+	if !engineStopped {
+		failed = errors.Join(failed, <-engineDone)
+	}
+	return failed
+}
+
+// logger writes structured logs; they never hold secrets or payloads.
+func logger(w io.Writer, level slog.Level) *slog.Logger {
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level}))
+}
