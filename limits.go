@@ -41,6 +41,7 @@ const (
 	MaxQueue           = 20_000
 	MaxQueuePerAccount = 2_000
 	MaxOverdue         = 64
+	MaxWaitedFor       = 16
 	MaxScan            = 500
 	MaxQuarantined     = 10_000
 
@@ -76,6 +77,7 @@ func Limits() []Limit {
 		{"hold of one reservation in all", n(HoldFactor) + " × ttl", "no heartbeat keeps money held for ever"},
 		{"commands in one transaction", n(MaxBatch), "larger batches gained nothing and delay the first answer"},
 		{"commands waiting", n(MaxQueue) + ", of one account " + n(MaxQueuePerAccount), "beyond it callers are told at once to come back"},
+		{"accounts waited for at once", n(MaxWaitedFor), "each takes a connection; an account that another transaction holds delays nobody else"},
 		{"overdue reservations loaded with a decision", n(MaxOverdue), "if more remain, they are expired and the command is decided again"},
 		{"accounts in one scan of the sweeper", n(MaxScan), "bounded chunks, repeated until none is left"},
 		{"quarantined accounts", n(MaxQuarantined), "more means that the store, not an account, is wrong: the engine stops"},

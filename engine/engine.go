@@ -41,6 +41,8 @@ type Engine struct {
 	log     *slog.Logger
 	queue   *queue
 	traits  store.Traits
+	waiting chan struct{}  // one for each account that is waited for
+	waiters sync.WaitGroup // those who wait
 
 	mu          sync.Mutex
 	quarantined map[holdfast.AccountID]string
@@ -54,6 +56,7 @@ func New(s store.Store, options Options) *Engine {
 	return &Engine{
 		store: s, options: options, log: options.Logger, traits: s.Traits(),
 		queue:       newQueue(options.MaxQueue, options.MaxQueuePerAccount),
+		waiting:     make(chan struct{}, holdfast.MaxWaitedFor),
 		quarantined: map[holdfast.AccountID]string{},
 	}
 }
@@ -120,6 +123,7 @@ func (e *Engine) Serve(ctx context.Context) error {
 		kill()
 	}
 	lanes.Wait()
+	e.waiters.Wait()
 	e.queue.drain(answer{err: stopping()})
 	sweeper.Wait()
 	return e.failure()
@@ -155,6 +159,14 @@ func stopping() *Error {
 // Commands of one account are decided in the order in which they were submitted. Where ctx ends first, a command that
 // still waits is dropped whole; one that was taken runs to its end, and the caller gets OutcomeUnknown.
 func (e *Engine) Submit(ctx context.Context, command holdfast.Command) (holdfast.Outcome, error) {
+	if found := prepare(&command); len(found) > 0 {
+		return holdfast.Outcome{Reason: holdfast.Invalid, Problems: found}, nil
+	}
+	return e.await(ctx, &pending{command: command, answer: make(chan answer, 1)})
+}
+
+// prepare gives a command what is random about it, and finds what is wrong with its shape.
+func prepare(command *holdfast.Command) []holdfast.Problem {
 	if command.ID.IsZero() {
 		command.ID = NewID()
 	}
@@ -162,10 +174,7 @@ func (e *Engine) Submit(ctx context.Context, command holdfast.Command) (holdfast
 		start.Token = rand.Text()
 		command.Do = start
 	}
-	if found := append(command.Check(), unknownZone(command.Do)...); len(found) > 0 {
-		return holdfast.Outcome{Reason: holdfast.Invalid, Problems: found}, nil
-	}
-	return e.await(ctx, &pending{command: command, answer: make(chan answer, 1)})
+	return append(command.Check(), unknownZone(command.Do)...)
 }
 
 func (e *Engine) await(ctx context.Context, p *pending) (holdfast.Outcome, error) {

@@ -17,13 +17,13 @@ func (e *Engine) lane(ctx context.Context) {
 	for {
 		groups := e.queue.take(e.options.MaxBatch, e.traits.MaxAccounts)
 		if len(groups) > 0 {
-			again := map[*group][]*pending{}
-			e.settle(ctx, groups, again)
+			e.settle(ctx, groups, false)
 			for _, g := range groups {
-				if g.poisoned != "" {
-					e.quarantine(g.line.account, g.poisoned)
+				if g.held {
+					e.waitFor(ctx, g)
+				} else {
+					e.finish(g)
 				}
-				e.queue.done(g.line, again[g])
 			}
 			continue
 		}
@@ -38,28 +38,55 @@ func (e *Engine) lane(ctx context.Context) {
 	}
 }
 
-// settle decides the groups and answers every command, except those it notes in again. What is refused for its content
-// is taken apart until the one command that is to blame stands alone.
-func (e *Engine) settle(ctx context.Context, groups []*group, again map[*group][]*pending) {
-	a := &attempt{engine: e, groups: groups, again: again}
+// finish gives a group's account back to the queue.
+func (e *Engine) finish(g *group) {
+	if g.poisoned != "" {
+		e.quarantine(g.line.account, g.poisoned)
+	}
+	e.queue.done(g.line, g.again)
+}
+
+// waitFor decides a group whose account another transaction holds, in a transaction of its own, so that nobody else waits
+// with it. Where too many are waited for already, it goes back to the queue and is tried again.
+func (e *Engine) waitFor(ctx context.Context, g *group) {
+	g.held = false
+	select {
+	case e.waiting <- struct{}{}:
+		e.waiters.Go(func() {
+			e.settle(ctx, []*group{g}, true)
+			<-e.waiting
+			e.finish(g)
+		})
+	default:
+		e.pause(ctx, 5*time.Millisecond)
+		g.again = append(g.commands, g.again...)
+		e.finish(g)
+	}
+}
+
+// settle decides the groups and answers every command, except those to be decided again and those of held groups. What is
+// refused for its content is taken apart until the one command that is to blame stands alone.
+func (e *Engine) settle(ctx context.Context, groups []*group, wait bool) {
+	a := &attempt{engine: e, groups: groups, wait: wait}
 	err := e.retry(ctx, a)
 	switch {
 	case err == nil:
 	case len(groups) > 1:
 		for _, g := range groups {
-			e.settle(ctx, []*group{g}, again)
+			if !g.held {
+				e.settle(ctx, []*group{g}, wait)
+			}
 		}
 	case len(groups[0].commands) > 1:
 		g := groups[0]
 		for i, p := range g.commands {
 			alone := &group{line: g.line, commands: []*pending{p}}
-			e.settle(ctx, []*group{alone}, again)
+			e.settle(ctx, []*group{alone}, true)
 			if alone.poisoned != "" {
 				g.poisoned = alone.poisoned
 			}
-			if len(again[alone]) > 0 { // order is kept: what follows waits too
-				again[g] = append(again[alone], g.commands[i+1:]...)
-				delete(again, alone)
+			if len(alone.again) > 0 { // order is kept: what follows waits too
+				g.again = append(alone.again, g.commands[i+1:]...)
 				return
 			}
 		}
@@ -100,12 +127,17 @@ func (e *Engine) retry(ctx context.Context, a *attempt) error {
 			return nil
 		}
 		e.log.Debug("decided again", "kind", kind.String(), "error", err)
-		timer := time.NewTimer(pause/2 + rand.N(pause))
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-		}
+		e.pause(ctx, pause/2+rand.N(pause))
+	}
+}
+
+// pause waits, or until ctx ends.
+func (e *Engine) pause(ctx context.Context, length time.Duration) {
+	timer := time.NewTimer(length)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
 	}
 }
 
@@ -113,7 +145,7 @@ func (e *Engine) retry(ctx context.Context, a *attempt) error {
 type attempt struct {
 	engine *Engine
 	groups []*group
-	again  map[*group][]*pending
+	wait   bool // for accounts that other transactions hold
 }
 
 func (a *attempt) size() (commands int) {
@@ -169,6 +201,10 @@ func (a *attempt) run(ctx context.Context) error {
 	var results []decided
 	var changes []holdfast.Changes
 	for i, g := range a.groups {
+		if states[i] == nil {
+			g.held = true
+			continue
+		}
 		if err := states[i].Check(); err != nil {
 			e.quarantine(states[i].Account.ID, err.Error())
 			continue
@@ -191,10 +227,7 @@ func (a *attempt) run(ctx context.Context) error {
 		for i, outcome := range r.outcomes {
 			r.group.commands[i].reply(answer{outcome: outcome})
 		}
-		if len(r.again) > 0 {
-			a.again[r.group] = r.again
-		}
-		r.group.commands = nil
+		r.group.commands, r.group.again = nil, r.again
 	}
 	a.refuseQuarantined()
 	return nil
@@ -204,6 +237,9 @@ func (a *attempt) run(ctx context.Context) error {
 func (a *attempt) refuseQuarantined() {
 	var serving []*group
 	for _, g := range a.groups {
+		if g.held {
+			continue // its commands wait for the account
+		}
 		if err := a.engine.refused(g.line.account); err != nil {
 			for _, p := range g.commands {
 				p.reply(answer{err: err})
@@ -221,7 +257,7 @@ func (a *attempt) refuseQuarantined() {
 func (a *attempt) wants(now time.Time) []store.Want {
 	wants := make([]store.Want, len(a.groups))
 	for i, g := range a.groups {
-		want := store.Want{Account: g.line.account}
+		want := store.Want{Account: g.line.account, Wait: a.wait}
 		reservations, keys := map[holdfast.ID]bool{}, map[string]bool{}
 		for _, p := range g.commands {
 			c := &p.command

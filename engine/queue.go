@@ -93,7 +93,9 @@ func (q *queue) drop(p *pending) bool {
 type group struct {
 	line     *line
 	commands []*pending
-	poisoned string // why the account goes out of service once the others are answered
+	again    []*pending // to be decided once more, after what was decided before them is saved
+	held     bool       // another transaction holds the account: it is waited for apart from the batch
+	poisoned string     // why the account goes out of service once the others are answered
 }
 
 // take makes a batch of what waits, without delay: one command of each account in turn, in each account's order. One
@@ -161,10 +163,12 @@ func (q *queue) done(l *line, again []*pending) {
 	q.size += len(again)
 	if len(l.waiting) == 0 {
 		delete(q.lines, l.account)
-		return
+	} else {
+		q.ready = append(q.ready, l)
 	}
-	q.ready = append(q.ready, l)
-	q.signal()
+	if len(l.waiting) > 0 || q.closed {
+		q.signal()
+	}
 }
 
 // close ends the intake; what waits can still be taken.

@@ -40,7 +40,8 @@ type Store interface {
 // Tx is one transaction: at most one Load, then one Save or Abort. It belongs to one goroutine.
 type Tx interface {
 	// Load locks the wanted accounts and reads their states: first the lock, then the reading. Wants name distinct
-	// accounts. The states come in the order of the wants; an account that is not stored has Version 0. Grants are in the
+	// accounts. The states come in the order of the wants; an account that is not stored has Version 0, and the state of
+	// one that was skipped (Want.Wait) is nil. Grants are in the
 	// order of CreatedAt and id, so that the same state leads to the same decision on every store.
 	// Errors: Conflict, Unavailable, Fatal; Rejected for a second Load.
 	Load(ctx context.Context, wants []Want) ([]*holdfast.State, error)
@@ -69,6 +70,9 @@ type Want struct {
 	Project, Name string
 	// Create says that Save may insert the account.
 	Create bool
+	// Wait says to wait for the account's lock, for a bounded time. Without it, an account that another transaction holds
+	// may be skipped, so that it does not delay the others of a batch.
+	Wait bool
 	// Reservations are loaded with all grants they name, open or not. Unknown ones are left out.
 	Reservations []holdfast.ID
 	// Keys are those whose recorded answers are wanted.

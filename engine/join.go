@@ -1,0 +1,66 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/holdfast-dev/holdfast"
+	"github.com/holdfast-dev/holdfast/store"
+)
+
+// Joined decides commands inside a transaction that belongs to the caller.
+type Joined struct {
+	engine *Engine
+	tx     store.Tx
+}
+
+// Join decides one command inside the caller's own database transaction, so that it happens together with the caller's
+// rows or not at all: eng.Join(postgres.Tx(tx)).Submit(…).
+//
+// The answer is provisional until the caller commits. Nothing is retried inside: any error means that the transaction is
+// to be rolled back and begun anew. Take it last and commit at once: the account is locked until then, and everybody who
+// wants it waits. Serve need not run.
+func (e *Engine) Join(tx store.Tx) *Joined { return &Joined{e, tx} }
+
+// Submit is Engine.Submit within the joined transaction. One transaction takes one command.
+func (j *Joined) Submit(ctx context.Context, command holdfast.Command) (holdfast.Outcome, error) {
+	e := j.engine
+	if found := prepare(&command); len(found) > 0 {
+		return holdfast.Outcome{Reason: holdfast.Invalid, Problems: found}, nil
+	}
+	account := command.AccountID()
+	if err := e.refused(account); err != nil {
+		return holdfast.Outcome{}, err
+	}
+	g := &group{line: &line{account: account}, commands: []*pending{{command: command, answer: make(chan answer, 1)}}}
+	a := &attempt{engine: e, groups: []*group{g}, wait: true}
+	now := e.Now()
+	states, err := j.tx.Load(ctx, a.wants(now))
+	if err != nil {
+		return holdfast.Outcome{}, rolledBack(err)
+	}
+	if err := states[0].Check(); err != nil {
+		e.quarantine(account, err.Error())
+		return holdfast.Outcome{}, outOfService()
+	}
+	outcome, err := e.decideOne(states[0], command, now)
+	if err == nil && outcome.Again { // a transaction loads once
+		return holdfast.Outcome{}, &Error{Code: Unavailable, Hint: "too much of this account is overdue to be expired inside your transaction; roll back and try again shortly"}
+	}
+	if err == nil {
+		err = states[0].Check()
+	}
+	if err != nil {
+		e.quarantine(account, err.Error())
+		return holdfast.Outcome{}, &Error{Code: Internal, Hint: "this request broke a rule of ours; roll back, the operator was told", Err: err}
+	}
+	if changes, any := states[0].Changes(); any {
+		if err := j.tx.Save(ctx, []holdfast.Changes{changes}); err != nil {
+			return holdfast.Outcome{}, rolledBack(err)
+		}
+	}
+	return outcome, nil
+}
+
+func rolledBack(err error) *Error {
+	return &Error{Code: Unavailable, Hint: "roll your transaction back and begin it anew", Err: err}
+}
