@@ -22,6 +22,8 @@ type Options struct {
 	Now func() time.Time
 	// Logger is where accidents are told, once each; nil: slog.Default.
 	Logger *slog.Logger
+	// Observer is told what happens, for metrics; nil: nobody.
+	Observer Observer
 	// Lanes is how many batches are worked on at once; 0: one, which is best for one database.
 	Lanes int
 	// MaxBatch, MaxQueue and MaxQueuePerAccount are the bounds of holdfast's limits; 0: those.
@@ -67,6 +69,9 @@ func defaults(o *Options) {
 	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()
+	}
+	if o.Observer == nil {
+		o.Observer = nobody{}
 	}
 	o.Lanes = orDefault(o.Lanes, 1)
 	o.MaxBatch = orDefault(o.MaxBatch, holdfast.MaxBatch)
@@ -162,7 +167,7 @@ func (e *Engine) Submit(ctx context.Context, command holdfast.Command) (holdfast
 	if found := prepare(&command); len(found) > 0 {
 		return holdfast.Outcome{Reason: holdfast.Invalid, Problems: found}, nil
 	}
-	return e.await(ctx, &pending{command: command, answer: make(chan answer, 1)})
+	return e.await(ctx, &pending{command: command, since: time.Now(), answer: make(chan answer, 1)})
 }
 
 // prepare gives a command what is random about it, and finds what is wrong with its shape.

@@ -180,11 +180,10 @@ func codeOf(err error) engine.Code {
 // gate is a store whose transactions tests can hold up or break.
 type gate struct {
 	store.Store
-	mu       sync.Mutex
-	onLoad   func(wants []store.Want) error
-	onSave   func(changes []holdfast.Changes) error // an error: nothing is saved
-	onSaved  func() error                           // an error: saved, and the caller is told this
-	attempts int
+	mu      sync.Mutex
+	onLoad  func(wants []store.Want) error
+	onSave  func(changes []holdfast.Changes) error // an error: nothing is saved
+	onSaved func() error                           // an error: saved, and the caller is told this
 }
 
 func (g *gate) Begin(ctx context.Context) (store.Tx, error) {

@@ -112,6 +112,7 @@ func (e *Engine) retry(ctx context.Context, a *attempt) error {
 		if errors.As(err, &panicked) {
 			continue // the poison was taken out; the others are decided again at once
 		}
+		e.options.Observer.Retried(err)
 		kind := store.KindOf(err)
 		doubt = doubt || kind == store.InDoubt
 		switch {
@@ -155,6 +156,16 @@ func (a *attempt) size() (commands int) {
 	return commands
 }
 
+// waited is how long the first of them waited to be taken.
+func (a *attempt) waited(now time.Time) (longest time.Duration) {
+	for _, g := range a.groups {
+		for _, p := range g.commands {
+			longest = max(longest, now.Sub(p.since))
+		}
+	}
+	return longest
+}
+
 // abandon answers everything that is left: nothing happened, or nobody knows.
 func (a *attempt) abandon(doubt bool, err error) {
 	failure := &Error{Code: Unavailable, Hint: "the database cannot be used now; nothing happened, try again shortly", Err: err}
@@ -194,10 +205,13 @@ func (a *attempt) run(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = tx.Abort(context.WithoutCancel(ctx)) }() // after Save it does nothing
+	begun := time.Now()
+	batch := Batch{Commands: a.size(), Accounts: len(a.groups), Waited: a.waited(begun)}
 	states, err := tx.Load(ctx, a.wants(now))
 	if err != nil {
 		return err
 	}
+	batch.Load = time.Since(begun)
 	var results []decided
 	var changes []holdfast.Changes
 	for i, g := range a.groups {
@@ -219,12 +233,16 @@ func (a *attempt) run(ctx context.Context) error {
 		}
 	}
 	if len(changes) > 0 {
+		saving := time.Now()
 		if err := tx.Save(ctx, changes); err != nil {
 			return err
 		}
+		batch.Save = time.Since(saving)
 	}
+	e.options.Observer.Saved(batch)
 	for _, r := range results {
 		for i, outcome := range r.outcomes {
+			e.options.Observer.Decided(r.group.commands[i].command.Do.Name(), outcome.Reason, outcome.Replayed)
 			r.group.commands[i].reply(answer{outcome: outcome})
 		}
 		r.group.commands, r.group.again = nil, r.again

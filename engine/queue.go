@@ -3,6 +3,7 @@ package engine
 import (
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/holdfast-dev/holdfast"
 )
@@ -10,6 +11,7 @@ import (
 // pending is a command that waits for its answer.
 type pending struct {
 	command holdfast.Command
+	since   time.Time
 	sweep   bool // sent by the sweeper: at most a quarter of a batch
 	answer  chan answer
 	line    *line // where it waits; nil once taken

@@ -40,6 +40,8 @@ func (e *Engine) Sweep(ctx context.Context) error {
 // sweepOnce passes over all accounts with something overdue, a bounded chunk at a time: scanned without a lock, expired by a command
 // each, which looks again under the lock.
 func (e *Engine) sweepOnce(ctx context.Context) (changed bool, err error) {
+	swept := 0
+	defer func() { e.options.Observer.Swept(swept) }()
 	due := store.Due{At: e.Now(), Limit: holdfast.MaxScan}
 	for {
 		accounts, err := e.store.Scan(ctx, due)
@@ -53,6 +55,7 @@ func (e *Engine) sweepOnce(ctx context.Context) (changed bool, err error) {
 		for _, account := range accounts {
 			p := &pending{
 				command: holdfast.Command{ID: NewID(), Target: account, Actor: Sweeper, Do: holdfast.Expire{}},
+				since:   time.Now(),
 				sweep:   true,
 				answer:  make(chan answer, 1),
 			}
@@ -67,7 +70,10 @@ func (e *Engine) sweepOnce(ctx context.Context) (changed bool, err error) {
 		for _, p := range sent {
 			select {
 			case a := <-p.answer:
-				changed = changed || a.outcome.Changed
+				if a.outcome.Changed {
+					changed = true
+					swept++
+				}
 			case <-ctx.Done():
 				return changed, ctx.Err()
 			}
