@@ -14,8 +14,8 @@ func (s *State) Check() error {
 		if g.Granted <= 0 || g.Granted > MaxAmount || g.Reserved < 0 || g.Used < 0 || g.Voided < 0 || g.Available() < 0 {
 			return fmt.Errorf("grant %s: granted %d, reserved %d, used %d, voided %d do not fit", g.ID, g.Granted, g.Reserved, g.Used, g.Voided)
 		}
-		if !g.Open && g.Reserved > 0 {
-			return fmt.Errorf("grant %s is closed and holds %d", g.ID, g.Reserved)
+		if !g.Open && (g.Reserved > 0 || g.Available() > 0) {
+			return fmt.Errorf("grant %s is closed with %d held and %d available", g.ID, g.Reserved, g.Available())
 		}
 	}
 	held := map[ID]Amount{}

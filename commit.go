@@ -99,9 +99,13 @@ func (d *decision) settle(kind EntryKind, r *Reservation, used Amount, reason st
 	d.state.touchReservation(r)
 	voided := d.voidReturned()
 	return Settlement{
-		Returned: r.Reserved - used - voided, Voided: voided, Unbilled: r.Unbilled,
-		MayContinue: !d.state.Account.Blocked && d.plan.Has(r.Feature),
+		Returned: r.Reserved - used - voided, Voided: voided, Unbilled: r.Unbilled, MayContinue: d.mayContinue(r),
 	}
+}
+
+// mayContinue reports whether the account still has the right that the reservation was made under.
+func (d *decision) mayContinue(r *Reservation) bool {
+	return !d.state.Account.Blocked && d.plan.Has(r.Feature)
 }
 
 func (d *decision) grantOf(a *Allocation) *Grant {
@@ -132,8 +136,16 @@ func (d *decision) committedBefore(r *Reservation, token string, figure Amount) 
 func (d *decision) unchanged(r *Reservation) Outcome {
 	outcome := d.done(r)
 	outcome.Changed = false
-	outcome.Settlement = &Settlement{
-		Unbilled: r.Unbilled, Late: !r.LateAt.IsZero(), MayContinue: !d.state.Account.Blocked && d.plan.Has(r.Feature),
+	outcome.Settlement = &Settlement{Unbilled: r.Unbilled, Late: !r.LateAt.IsZero(), MayContinue: d.mayContinue(r)}
+	if r.State != Expired { // what was not used came back when it ended, to pockets that had ended by then or not
+		for i := range r.Allocations {
+			a := &r.Allocations[i]
+			if left := a.Reserved - a.Used; d.grantOf(a).Ended(r.EndedAt) {
+				outcome.Settlement.Voided += left
+			} else {
+				outcome.Settlement.Returned += left
+			}
+		}
 	}
 	return outcome
 }
@@ -153,8 +165,6 @@ func (d *decision) lateCommit(r *Reservation, figure Amount) Outcome {
 	r.LateAt, r.Unbilled = d.now, figure-r.LateUsed
 	d.state.touchReservation(r)
 	outcome := d.done(r)
-	outcome.Settlement = &Settlement{
-		Unbilled: r.Unbilled, Late: true, MayContinue: !d.state.Account.Blocked && d.plan.Has(r.Feature),
-	}
+	outcome.Settlement = &Settlement{Unbilled: r.Unbilled, Late: true, MayContinue: d.mayContinue(r)}
 	return outcome
 }

@@ -15,8 +15,12 @@ func (Expire) decide(d *decision) Outcome {
 func (d *decision) expireOverdue() int {
 	due := d.state.overdue(d.now)
 	for _, r := range due {
-		r.State, r.EndedAt = Expired, d.now
-		d.settle(EntryExpire, r, 0, "")
+		d.expire(r)
 	}
 	return len(due)
+}
+
+func (d *decision) expire(r *Reservation) {
+	r.State, r.EndedAt = Expired, d.now
+	d.settle(EntryExpire, r, 0, "")
 }

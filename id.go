@@ -132,22 +132,28 @@ func (id AccountID) MarshalText() ([]byte, error) { return []byte(id.String()), 
 // UnmarshalText reads the hyphenated form.
 func (id *AccountID) UnmarshalText(text []byte) error {
 	parsed, err := parseUUID(string(text))
-	*id = AccountID(parsed)
+	if err == nil {
+		*id = AccountID(parsed)
+	}
 	return err
 }
 
 // UnmarshalText reads the hyphenated form.
 func (id *ID) UnmarshalText(text []byte) error {
 	parsed, err := parseUUID(string(text))
-	*id = ID(parsed)
+	if err == nil {
+		*id = ID(parsed)
+	}
 	return err
 }
 
 func parseUUID(text string) (id [16]byte, err error) {
 	digits := strings.ReplaceAll(text, "-", "")
-	if len(text) != 36 || len(digits) != 32 {
+	if len(digits) != 32 {
 		return id, errRef
 	}
-	_, err = hex.Decode(id[:], []byte(digits))
-	return id, err
+	if _, err := hex.Decode(id[:], []byte(digits)); err != nil || formatUUID(id) != text {
+		return [16]byte{}, errRef
+	}
+	return id, nil
 }

@@ -300,6 +300,8 @@ func (m *model) start(w *modelWork, token string, length time.Duration) string {
 		return "already_ended"
 	case w.state == "running" && m.now.Before(w.leaseEnds):
 		return "already_running"
+	case m.outlived(w):
+		return "already_ended"
 	}
 	w.state, w.token = "running", token
 	m.move(w, m.now.Add(w.ttl))
@@ -313,9 +315,20 @@ func (m *model) heartbeat(w *modelWork, token string, length time.Duration) stri
 		return "already_ended"
 	case w.state != "running" || w.token != token:
 		return "stale_lease"
+	case m.outlived(w):
+		return "already_ended"
 	}
 	m.lease(w, length)
 	return ""
+}
+
+// outlived: held as long as it may be, so that no lease can be given any more.
+func (m *model) outlived(w *modelWork) bool {
+	if m.now.Before(w.made.Add(4 * w.ttl)) {
+		return false
+	}
+	m.end(w, "expired", 0)
+	return true
 }
 
 // commit answers the reason, and whether anything changed.

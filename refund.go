@@ -71,7 +71,7 @@ func (op Refund) decide(d *decision) Outcome {
 	}
 	// From here on the command succeeds.
 	changed := amount > 0
-	var settled Settlement
+	settled := Settlement{MayContinue: d.mayContinue(r)}
 	if changed {
 		settled = d.refund(op, r, amount)
 	}
@@ -104,7 +104,7 @@ func (d *decision) refund(op Refund, r *Reservation, amount Amount) Settlement {
 		d.post(note{kind: EntryGrant, unit: g.Unit, reservation: r.ID, reason: op.Reason}, func(p *posting) { p.issue(g) })
 		voided = 0
 	}
-	return Settlement{Returned: amount - voided, Voided: voided}
+	return Settlement{Returned: amount - voided, Voided: voided, MayContinue: d.mayContinue(r)}
 }
 
 // voidReturned voids what has just come back to grants that have ended.

@@ -5,7 +5,8 @@ import "time"
 // Start gives a worker the right to finish a reservation: a lease with a fresh token. A reservation whose lease has
 // lapsed can be started again; the old token is then stale for everything.
 //
-// Refuses: NotFound, AlreadyEnded, AlreadyRunning.
+// Refuses, in this order: NotFound, AlreadyEnded (also where it has been held as long as it may be, and expires with this
+// command), AlreadyRunning.
 type Start struct {
 	base
 	ReservationID ID
@@ -41,6 +42,9 @@ func (op Start) decide(d *decision) Outcome {
 	if r.State == Running && d.now.Before(r.LeaseExpiresAt) {
 		return d.refuseWith(AlreadyRunning, r)
 	}
+	if d.outlived(r) {
+		return d.refuseWith(AlreadyEnded, r)
+	}
 	// From here on the command succeeds.
 	r.State = Running
 	r.Worker, r.LeaseToken = op.Worker, op.Token
@@ -49,6 +53,16 @@ func (op Start) decide(d *decision) Outcome {
 	r.lease(d.now, leaseLength(op.Lease))
 	d.state.touchReservation(r)
 	return d.leased(r)
+}
+
+// outlived expires a reservation that has been held as long as it may be: a lease on it would have lapsed before it
+// began, and two workers could hold one each.
+func (d *decision) outlived(r *Reservation) bool {
+	if d.now.Before(r.HeldUntil()) {
+		return false
+	}
+	d.expire(r)
+	return true
 }
 
 func leaseLength(asked time.Duration) time.Duration {
@@ -65,7 +79,7 @@ func (d *decision) leased(r *Reservation) Outcome {
 
 // Heartbeat says that the worker lives, and moves its lease.
 //
-// Refuses: NotFound, AlreadyEnded, StaleLease.
+// Refuses, in this order: NotFound, AlreadyEnded (as Start does), StaleLease.
 type Heartbeat struct {
 	base
 	ReservationID ID
@@ -95,6 +109,9 @@ func (op Heartbeat) decide(d *decision) Outcome {
 	}
 	if r.State != Running || r.LeaseToken != op.LeaseToken {
 		return d.refuseWith(StaleLease, r)
+	}
+	if d.outlived(r) {
+		return d.refuseWith(AlreadyEnded, r)
 	}
 	// From here on the command succeeds.
 	r.lease(d.now, leaseLength(op.Lease))

@@ -133,7 +133,7 @@ func TestALoadedStateThatBreaksARuleIsFound(t *testing.T) {
 		{"voided below zero", "do not fit", func(s *holdfast.State) { s.Grants[0].Voided = -1 }},
 		{"more than was granted", "do not fit", func(s *holdfast.State) { s.Grants[0].Voided = 50 }},
 		{"twice the same grant", "is there twice", func(s *holdfast.State) { s.Grants = append(s.Grants, s.Grants[0]) }},
-		{"closed and holding", "is closed and holds", func(s *holdfast.State) { s.Grants[0].Open = false }},
+		{"closed and holding", "is closed with", func(s *holdfast.State) { s.Grants[0].Open = false }},
 		{"a grant is missing", "is not loaded", func(s *holdfast.State) { s.Grants = nil }},
 		{"holds more than its allocations", "do not fit its allocations", func(s *holdfast.State) { s.Reservations[0].Reserved++ }},
 		{"used without an allocation", "do not fit its allocations", func(s *holdfast.State) { s.Reservations[0].Used = 1 }},

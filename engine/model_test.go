@@ -165,6 +165,9 @@ func TestTheEngineAgreesWithANaiveModelOnEveryStore(t *testing.T) {
 					want = holdfast.AlreadyEnded
 				case w.state == holdfast.Running && clock.Before(w.tokenUntil):
 					want = holdfast.AlreadyRunning
+				case !clock.Before(w.createdAt.Add(40 * time.Second)):
+					want = holdfast.AlreadyEnded // held as long as it may be
+					w.state = holdfast.Expired
 				}
 				o := both(name, "", holdfast.Start{ReservationID: w.id, Lease: 6 * time.Second})
 				expect(rt, o, want)
