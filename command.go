@@ -57,7 +57,7 @@ type Operation interface {
 	decide(d *decision) Outcome
 }
 
-// Reservation is the id of the reservation that the operation names; zero: none.
+// ReservationOf is the id of the reservation that the operation names; zero: none.
 func ReservationOf(op Operation) ID { return op.reservation() }
 
 // OpensAccount reports whether the operation creates an unknown account: reserving does, and putting one. A grant to a

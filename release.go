@@ -174,4 +174,4 @@ func (op Force) decide(d *decision) Outcome {
 
 // Detached is what a function given to the engine's Run returns when it has handed the work to somebody else: the
 // reservation stays live, and whoever took it over ends it.
-var Detached = errors.New("the work goes on elsewhere") //nolint:staticcheck // a word of the API, not an accident
+var Detached = errors.New("the work goes on elsewhere")

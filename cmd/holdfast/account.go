@@ -130,12 +130,7 @@ func (c accountGrantCommand) Run(ctx context.Context, t *terminal) error {
 		}
 		switch outcome.Reason {
 		case "":
-			again := ""
-			if outcome.Replayed {
-				again = " (was granted before under this key)"
-			}
-			_, err = fmt.Fprintf(t.out, "granted %d %s to %s%s; available now %d\n", outcome.Grant.Granted, outcome.Grant.Unit, c.Account, again, outcome.Balance.Available)
-			return err
+			return c.granted(ctx, t, e, &outcome)
 		case holdfast.NotFound:
 			return fmt.Errorf("project %s has no account %s; a grant never creates one: check the name, or put the account first", c.Project, c.Account)
 		case holdfast.Invalid:
@@ -143,4 +138,23 @@ func (c accountGrantCommand) Run(ctx context.Context, t *terminal) error {
 		}
 		return fmt.Errorf("refused: %s", outcome.Reason)
 	})
+}
+
+// granted tells what was granted, and the balance as read back: a repeated key gets its old answer, and the account has
+// gone on since.
+func (c accountGrantCommand) granted(ctx context.Context, t *terminal, e *engine.Engine, outcome *holdfast.Outcome) error {
+	view, err := e.View(ctx, c.Project, c.Account)
+	if err != nil {
+		return err
+	}
+	again := ""
+	if outcome.Replayed {
+		again = " (before, under this key)"
+	}
+	for _, b := range view.Balances {
+		if b.Unit == outcome.Grant.Unit {
+			_, err = fmt.Fprintf(t.out, "granted %d %s to %s%s; available now %d\n", outcome.Grant.Granted, b.Unit, c.Account, again, b.Available)
+		}
+	}
+	return err
 }

@@ -218,7 +218,7 @@ func TestDemoEndsAtTheFirstStepThatDoesNotComeOut(t *testing.T) {
 			}, "used: expected 1, got 0",
 		},
 		"the server cannot be reached": {
-			func(r *http.Request) { r.URL.Host = "127.0.0.1:1" }, "expected 201, got 502",
+			func(r *http.Request) { r.URL.Host = "127.0.0.1:1" }, "expected 200, got 502",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

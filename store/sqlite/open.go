@@ -126,7 +126,7 @@ func (db *DB) prepare(ctx context.Context, from fs.FS) (err error) {
 	}
 	if db.options.ReadOnly {
 		err = refuseOtherSchema(ctx, db.path, from, db.options.Patience)
-	} else {
+	} else if err = createPrivately(db.path); err == nil {
 		err = ensureSchema(ctx, db.path, from, db.options.Serve, db.options.Patience)
 	}
 	if err != nil {
@@ -146,6 +146,16 @@ func (db *DB) prepare(ctx context.Context, from fs.FS) (err error) {
 		db.lock.announce(serves)
 	}
 	return nil
+}
+
+// createPrivately makes a missing file readable for its owner alone: recorded answers hold lease tokens. SQLite gives its
+// own files beside it the same mode.
+func createPrivately(path string) error {
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	return file.Close()
 }
 
 // refuseOtherSchema is what a reader does instead of migrating.

@@ -1,0 +1,36 @@
+# go run ./cmd/holdfast demo and go test ./... need no Makefile. The rest is here.
+
+GOFUMPT     = go run mvdan.cc/gofumpt@v0.12.0
+STATICCHECK = go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
+# The packages whose tests keep golden files.
+GOLDEN      = $(shell grep -rl --include='*_test.go' 'flag.Bool("update"' . | xargs -n1 dirname | sort -u)
+
+.DEFAULT_GOAL = help
+.PHONY: help check lint race golden docs demo ci
+
+help: ## list what there is
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+check: ## the fast one, before every commit: go vet, go test -short
+	go vet ./...
+	go test -short ./...
+
+lint: ## gofumpt, go vet, staticcheck (staticcheck.conf says what is left out, and why)
+	@unformatted="$$($(GOFUMPT) -l .)"; if [ -n "$$unformatted" ]; then echo "run gofumpt -w on:"; echo "$$unformatted"; exit 1; fi
+	go vet ./...
+	$(STATICCHECK) ./...
+
+race: ## the race detector on engine, stores and HTTP; needs a C compiler
+	CGO_ENABLED=1 go test -race ./engine/... ./store/... ./httpapi/...
+
+golden: ## rewrite the golden files with what the code says now; read the diff before committing it
+	go test $(GOLDEN) -update
+
+docs: ## rewrite the tables and examples of docs/ that come from the code; compare the rest of docs/ with it
+	go test -run '^TestDocs' . -update
+
+demo: ## one charge for two presses, then curl lines to try
+	go run ./cmd/holdfast demo
+
+ci: ## what .ci/run does
+	.ci/run
