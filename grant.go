@@ -174,23 +174,37 @@ func (d *decision) issued(g *Grant, n note) Outcome {
 
 // roomFor checks the bounds that a further pocket could break.
 func (d *decision) roomFor(g *Grant) *Problem {
-	sum, open := g.Granted, 0
-	fits := true
+	if !d.fits(g.Unit, g.Granted) {
+		return &Problem{"amount", tooMuch}
+	}
+	open := 0
 	for _, other := range d.state.Grants {
 		if other.Open {
 			open++
-			if other.Unit == g.Unit {
-				sum, fits = sum.add(other.Granted)
-			}
-		}
-		if !fits {
-			return &Problem{"amount", fmt.Sprintf("the account's open grants of this unit may add up to at most %d", MaxAmount)}
 		}
 	}
 	if open >= MaxOpenGrants {
 		return &Problem{"account", fmt.Sprintf("the account has %d open grants, which is the most; wait until some are used up or end", MaxOpenGrants)}
 	}
 	return nil
+}
+
+var tooMuch = fmt.Sprintf("what the account has in this unit, with what a plan may add, is at most %d", MaxAmount)
+
+// fits reports whether so much more of a unit keeps the account's sum within MaxAmount, also with whatever a plan of the
+// catalog may add in a cycle.
+func (d *decision) fits(unit string, more Amount) bool {
+	var given Amount
+	for i := range d.catalog.Plans {
+		given = max(given, d.catalog.Plans[i].gives(unit))
+	}
+	sum, fits := more.add(given)
+	for _, g := range d.state.Grants {
+		if g.Unit == unit && fits {
+			sum, fits = sum.add(g.Available() + g.Reserved)
+		}
+	}
+	return fits
 }
 
 func invalid(field, hint string) Outcome {

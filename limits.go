@@ -47,6 +47,8 @@ const (
 
 	KeepAnswers = 90 * 24 * time.Hour
 	RetryFor    = 10 * time.Second
+	WarnSkew    = 5 * time.Second
+	RefuseSkew  = 60 * time.Second
 )
 
 // Limit is one row of the reference of limits.
@@ -82,6 +84,7 @@ func Limits() []Limit {
 		{"accounts in one scan of the sweeper", n(MaxScan), "bounded chunks, repeated until none is left"},
 		{"quarantined accounts", n(MaxQuarantined), "more means that the store, not an account, is wrong: the engine stops"},
 		{"recorded answers are kept", "at least " + n(int(KeepAnswers.Hours()/24)) + " days", "longer than any sender retries"},
+		{"this clock behind the last decision, or away from the database's", "warned about from " + WarnSkew.String() + ", serving refused from " + RefuseSkew.String(), "no decision is earlier than the account's last, so a clock that was ahead would hold people up for as long"},
 		{"retry of a conflict", RetryFor.String(), "then 503: a conflict is never a refusal"},
 	}
 }

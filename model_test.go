@@ -287,7 +287,6 @@ func (m *model) move(w *modelWork, until time.Time) {
 }
 
 func (m *model) lease(w *modelWork, length time.Duration) {
-	m.move(w, m.now.Add(length))
 	w.leaseEnds = m.now.Add(length)
 	if w.leaseEnds.After(w.expires) {
 		w.leaseEnds = w.expires
@@ -318,6 +317,7 @@ func (m *model) heartbeat(w *modelWork, token string, length time.Duration) stri
 	case m.outlived(w):
 		return "already_ended"
 	}
+	m.move(w, m.now.Add(length))
 	m.lease(w, length)
 	return ""
 }

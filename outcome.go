@@ -90,6 +90,7 @@ type CycleNumbers struct {
 	Granted  Amount
 	Used     Amount
 	Reserved Amount
+	Voided   Amount    `json:",omitzero"` // by corrections
 	StartsAt time.Time `json:",omitzero"`
 	EndsAt   time.Time `json:",omitzero"`
 }

@@ -163,7 +163,7 @@ func (d *decision) currentCycle(unit string) *CycleNumbers {
 		}
 		numbers := &CycleNumbers{Granted: a.Amount}
 		if g := d.state.cycle(a, d.now); g != nil {
-			numbers = &CycleNumbers{Granted: g.Granted, Used: g.Used, Reserved: g.Reserved, StartsAt: g.StartsAt, EndsAt: g.EndsAt}
+			numbers = &CycleNumbers{Granted: g.Granted, Used: g.Used, Reserved: g.Reserved, Voided: g.Voided, StartsAt: g.StartsAt, EndsAt: g.EndsAt}
 		}
 		if soonest == nil || compareEnds(numbers.EndsAt, soonest.EndsAt) < 0 {
 			soonest = numbers

@@ -69,6 +69,9 @@ func (op Refund) decide(d *decision) Outcome {
 		}
 		amount = *op.Amount
 	}
+	if !d.fits(r.Price.Unit, amount) {
+		return invalid("amount", tooMuch)
+	}
 	// From here on the command succeeds.
 	changed := amount > 0
 	settled := Settlement{MayContinue: d.mayContinue(r)}

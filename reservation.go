@@ -84,11 +84,9 @@ func (r *Reservation) moveExpiry(to time.Time) {
 	r.ExpiresAt = latest(r.ExpiresAt, earliest(to, r.HeldUntil()))
 }
 
-// lease gives the worker the right to finish until now + length, and keeps the reservation at least as long.
+// lease gives the worker the right to finish until now + length, at most until the reservation ends.
 func (r *Reservation) lease(now time.Time, length time.Duration) {
-	until := now.Add(length)
-	r.moveExpiry(until)
-	r.LeaseExpiresAt = earliest(until, r.ExpiresAt)
+	r.LeaseExpiresAt = earliest(now.Add(length), r.ExpiresAt)
 }
 
 func (r *Reservation) clone() Reservation {

@@ -114,7 +114,9 @@ func (op Heartbeat) decide(d *decision) Outcome {
 		return d.refuseWith(AlreadyEnded, r)
 	}
 	// From here on the command succeeds.
-	r.lease(d.now, leaseLength(op.Lease))
+	length := leaseLength(op.Lease)
+	r.moveExpiry(d.now.Add(length)) // a worker that lives keeps its reservation
+	r.lease(d.now, length)
 	d.state.touchReservation(r)
 	return d.leased(r)
 }

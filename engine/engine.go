@@ -47,6 +47,8 @@ type Engine struct {
 	waiters sync.WaitGroup // those who wait
 
 	mu          sync.Mutex
+	warnedAt    time.Time // when different clocks were last told of
+	givenUpAt   time.Time // when commands were last given up because of the database
 	quarantined map[holdfast.AccountID]string
 	fatal       error
 	stop        context.CancelCauseFunc // of Serve's context
@@ -241,13 +243,32 @@ func NewID() holdfast.ID {
 // Waiting is how many commands wait to be taken into a batch.
 func (e *Engine) Waiting() int { return e.queue.waiting() }
 
-// Ready reports whether commands can be decided: the store answers and the engine has not stopped.
+// unreadyFor is how long Ready says no after commands were given up; then whoever asks may try again.
+const unreadyFor = 5 * time.Second
+
+func (e *Engine) gaveUpLately() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return time.Since(e.givenUpAt) < unreadyFor
+}
+
+func (e *Engine) gaveUp() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.givenUpAt = time.Now()
+}
+
+// Ready reports whether commands can be decided: the store answers, it has saved what was lately tried, and the engine has
+// not stopped.
 func (e *Engine) Ready(ctx context.Context) error {
 	if err := e.failure(); err != nil {
 		return err
 	}
 	if e.queue.isClosed() {
 		return stopping()
+	}
+	if e.gaveUpLately() {
+		return &Error{Code: Unavailable, Hint: "the database does not save; what was tried lately was given up"}
 	}
 	_, err := e.store.Scan(ctx, store.Due{At: e.Now(), Limit: 1})
 	return err

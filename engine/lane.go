@@ -156,6 +156,21 @@ func (a *attempt) size() (commands int) {
 	return commands
 }
 
+// warnOfSkew tells, once a minute at most, that a clock was ahead of this one: the account's time stands still until then.
+func (e *Engine) warnOfSkew(account *holdfast.Account, now time.Time) {
+	ahead := account.DecidedAt.Sub(now)
+	if ahead < holdfast.WarnSkew {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if time.Since(e.warnedAt) < time.Minute {
+		return
+	}
+	e.warnedAt = time.Now()
+	e.log.Warn("an account was last decided ahead of this clock: check the clocks of all servers", "account", account.ID.String(), "ahead", ahead)
+}
+
 // waited is how long the first of them waited to be taken.
 func (a *attempt) waited(now time.Time) (longest time.Duration) {
 	for _, g := range a.groups {
@@ -168,6 +183,7 @@ func (a *attempt) waited(now time.Time) (longest time.Duration) {
 
 // abandon answers everything that is left: nothing happened, or nobody knows.
 func (a *attempt) abandon(doubt bool, err error) {
+	a.engine.gaveUp()
 	failure := &Error{Code: Unavailable, Hint: "the database cannot be used now; nothing happened, try again shortly", Err: err}
 	if doubt {
 		failure = &Error{Code: OutcomeUnknown, Hint: "the database was lost while saving; repeat the request with the same key", Err: err}
@@ -223,6 +239,7 @@ func (a *attempt) run(ctx context.Context) error {
 			e.quarantine(states[i].Account.ID, err.Error())
 			continue
 		}
+		e.warnOfSkew(&states[i].Account, now)
 		result, err := e.decide(g, states[i], now)
 		if err != nil {
 			return err

@@ -79,6 +79,8 @@ func (e *Engine) Run(ctx context.Context, request Request, work func(ctx context
 	switch {
 	case errors.As(err, &refused):
 		return started, err // ended before, or another worker has it: it is not ours to release
+	case err != nil && reserved.Replayed:
+		return started, err // another delivery made it, and may be at work on it
 	case err != nil:
 		_, lost := release(holdfast.CauseCancelled) // refused if the start was saved after all; it then expires
 		return started, errors.Join(err, unlessRefused(lost))
@@ -137,7 +139,7 @@ func (e *Engine) undo(ctx context.Context, reserve holdfast.Command, err error, 
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleFor)
 	defer cancel()
 	reserved, err := e.submitUntilKnown(ctx, reserve)
-	if err != nil {
+	if err != nil || reserved.Replayed { // another delivery made it, and may be at work on it
 		return unlessRefused(err)
 	}
 	w.Reservation = *reserved.Reservation

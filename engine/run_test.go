@@ -157,3 +157,27 @@ func TestRunLeavesNothingHeldWhenItsCallerLeavesDuringTheReserve(t *testing.T) {
 	h.wantBalance("ann", "available=10 held=0 active=0")
 	h.verify()
 }
+
+// A cancelled duplicate delivery must not take the work away from the delivery that does it.
+func TestRunReleasesOnlyWhatItReserved(t *testing.T) {
+	g := &gate{Store: memoryStore(t)}
+	h := open(t, g)
+	h.has("ann", 10)
+	first := h.done(h.do("ann", "m1", request("m1").Reserve)) // the other delivery's, not started yet
+	taken, release := g.hold()
+	ctx, leave := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := h.Run(ctx, request("m1"), func(context.Context, *engine.Work) error { return nil })
+		ended <- err
+	}()
+	<-taken
+	leave()
+	release()
+	if err := <-ended; err == nil {
+		t.Error("the caller left and must be told")
+	}
+	h.wantBalance("ann", "available=5 held=5 active=1")
+	h.done(h.do("ann", "", holdfast.Start{ReservationID: first.Reservation.ID}))
+	h.verify()
+}

@@ -33,7 +33,7 @@ func putAccount(c *call) answer {
 
 func accountChanged(c *call, outcome *holdfast.Outcome) answer {
 	return answer{status: http.StatusOK, body: AccountChanged{
-		Account: accountOf(c.accountName, outcome.Account), Changed: outcome.Changed,
+		Account: AccountOf(c.accountName, outcome.Account), Changed: outcome.Changed,
 	}}
 }
 
@@ -48,7 +48,7 @@ func getAccount(c *call) answer {
 	if err != nil {
 		return c.failed(err)
 	}
-	return answer{status: http.StatusOK, body: accountOf(name, view)}
+	return answer{status: http.StatusOK, body: AccountOf(name, view)}
 }
 
 // planBody puts an account on a plan.
@@ -148,10 +148,7 @@ func listEntries(c *call) answer {
 // list reads one page of the account's things. An account that is not there has no lists: 404.
 func (c *call) list(name string, query store.Query, read map[string]string, encode func(page store.Page, next *string) any) answer {
 	query.Project, query.Account = c.key.Project, holdfast.AccountIDOf(c.key.Project, name)
-	cursor, given := read[byCursor.name]
-	if query.Cursor = cursor; given && cursor == "" {
-		c.wrong(byCursor.name, cursorHint)
-	}
+	query.Cursor = read[byCursor.name]
 	if len(c.problems) > 0 {
 		return c.invalid(c.problems)
 	}

@@ -13,7 +13,7 @@ func TestAnAccountIsShownAlsoBeforeAnybodySawIt(t *testing.T) {
 	s.get("/v1/accounts/telegram:42").is(200).has(`{"account": "telegram:42", "exists": false, "plan": "free", "subscription": null,
 		"language": null, "time_zone": null, "blocked": false, "notices": true, "metadata": {}, "active": 0, "max_active": 1, "created_at": null,
 		"balances": [
-			{"unit": "credit", "available": 3, "reserved": 0, "debt": 0, "cycle": {"granted": 3, "used": 0, "reserved": 0, "starts_at": null, "ends_at": null}, "resets_at": null},
+			{"unit": "credit", "available": 3, "reserved": 0, "debt": 0, "cycle": {"granted": 3, "used": 0, "reserved": 0, "voided": 0, "starts_at": null, "ends_at": null}, "resets_at": null},
 			{"unit": "image", "available": 0, "reserved": 0, "debt": 0, "cycle": null, "resets_at": null}],
 		"features": [{"feature": "text.improve", "unit": "credit", "amount": 1}, {"feature": "image.generate", "unit": "credit", "amount": 5}]}`)
 	if s.engine.everything(t) != "{}" {

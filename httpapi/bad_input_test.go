@@ -177,15 +177,15 @@ func TestBadInputIsNamedAndMovesNothing(t *testing.T) {
 
 	// Queries.
 	bad("no account", "GET", "/v1/reservations", "", "", "account")
-	for _, limit := range []string{"0", "-1", "201", "1.0", "01", "+1", "ten", "", "9999999999999999999999"} {
+	for _, limit := range []string{"0", "-1", "201", "1.0", "01", "+1", "ten", "9999999999999999999999"} {
 		bad("limit "+limit, "GET", "/v1/reservations?account=ann&limit="+limit, "", "", "limit")
 	}
 	bad("unknown parameter", "GET", "/v1/reservations?account=ann&stat=running&Limit=1", "", "", "Limit", "stat")
 	bad("a parameter twice", "GET", "/v1/reservations?account=ann&account=bob", "", "", "account")
 	bad("unknown state", "GET", "/v1/reservations?account=ann&state=RUNNING", "", "", "state")
-	bad("blank key in a query", "GET", "/v1/reservations?account=ann&key=", "", "", "key")
+	bad("blank key in a query", "GET", "/v1/reservations?account=ann&key=%20", "", "", "key")
 	bad("long key in a query", "GET", "/v1/reservations?account=ann&key="+strings.Repeat("k", 256), "", "", "key")
-	for _, cursor := range []string{"", "x", "AAAA", "%00", "%FF", strings.Repeat("A", 5000), "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"} {
+	for _, cursor := range []string{"x", "AAAA", "%00", "%FF", strings.Repeat("A", 5000), "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"} {
 		bad("cursor "+cursor[:min(len(cursor), 8)], "GET", "/v1/accounts/ann/entries?cursor="+cursor, "", "", "cursor")
 	}
 	bad("a query that is none", "GET", "/v1/reservations?account=ann&x=%zz", "", "", "query")
@@ -276,7 +276,7 @@ func TestBodiesAreBoundedAndPlainJSON(t *testing.T) {
 	before := s.engine.everything(t)
 	good := `{"account": "ann", "feature": "text.improve"}`
 	s.post("/v1/reservations", "k", good+strings.Repeat(" ", holdfast.MaxBodyBytes)).problem(413, "too_large")
-	for _, content := range []string{"text/plain", "application/x-www-form-urlencoded", "application/json; charset=latin1", "", "application/problem+json", "nonsense;;"} {
+	for _, content := range []string{"text/plain", "application/x-www-form-urlencoded", "application/json; charset=latin1", "application/problem+json", "nonsense;;"} {
 		r := s.post("/v1/reservations", "k", good, "Content-Type: "+content).problem(400, holdfast.Invalid)
 		if got := r.names(); !slices.Equal(got, []string{"Content-Type"}) {
 			t.Errorf("%q: %v", content, got)
@@ -382,5 +382,26 @@ func TestOldLeasesAndEndedReservationsAreToldSoAndMoveNothing(t *testing.T) {
 	moved := strings.Replace(s.engine.everything(t), before, "", 1)
 	if strings.Contains(moved, `"State":"committed"`) {
 		t.Error("an ended reservation was charged")
+	}
+}
+
+func TestWhatIsLeftOutMayBeSentEmpty(t *testing.T) {
+	s := newServer(t)
+	s.reserve("ann", "m1")
+	s.get("/v1/reservations?account=ann&state=&key=&limit=&cursor=").is(200).has(`{"next_cursor": null}`)
+	s.get("/v1/reservations?account=&state=reserved").problem(400, holdfast.Invalid)
+	request, err := http.NewRequest("POST", s.url+"/v1/reservations", strings.NewReader(`{"account": "bob", "feature": "text.improve"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer all")
+	request.Header.Set("Idempotency-Key", "m1")
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = response.Body.Close()
+	if response.StatusCode != http.StatusCreated {
+		t.Errorf("a body without a Content-Type: %d", response.StatusCode)
 	}
 }

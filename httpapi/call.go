@@ -25,8 +25,8 @@ const (
 )
 
 const (
-	// maxSecretBytes is longer than any API key; what is longer is not worth hashing.
-	maxSecretBytes = 512
+	// MaxSecretBytes is longer than any API key; what is longer is not worth hashing.
+	MaxSecretBytes = 512
 	// maxLanguageBytes is longer than any browser's Accept-Language; a longer one is not read.
 	maxLanguageBytes = 256
 )
@@ -95,7 +95,7 @@ func (c *call) secret() (string, bool) {
 	}
 	scheme, secret, found := strings.Cut(sent[0], " ")
 	secret = strings.TrimLeft(secret, " ")
-	return secret, found && strings.EqualFold(scheme, "Bearer") && secret != "" && len(secret) <= maxSecretBytes
+	return secret, found && strings.EqualFold(scheme, "Bearer") && secret != "" && len(secret) <= MaxSecretBytes
 }
 
 // body decodes what was sent into a struct of fields. An empty body is one without fields, and so is null where no field
@@ -114,7 +114,11 @@ func (c *call) body(into any) *answer {
 		return nil
 	}
 	header := c.request.Header
-	content, parameters, err := mime.ParseMediaType(header.Get("Content-Type"))
+	sent := header.Get("Content-Type")
+	if sent == "" {
+		sent = jsonContent // a body without a type can only be meant as that
+	}
+	content, parameters, err := mime.ParseMediaType(sent)
 	charset := parameters["charset"]
 	if err != nil || content != jsonContent || len(header.Values("Content-Type")) > 1 || charset != "" && !strings.EqualFold(charset, "utf-8") {
 		c.misread("Content-Type", "send application/json in UTF-8")

@@ -47,7 +47,7 @@ func TestEveryRouteAsksForItsKeyAndItsScope(t *testing.T) {
 		others := slices.DeleteFunc(slices.Clone(all), func(other string) bool { return other == scope })
 		s.keys.add("all but "+scope, Key{ID: "key_x", Project: "shop", Scopes: others})
 	}
-	long := strings.Repeat("x", maxSecretBytes+1)
+	long := strings.Repeat("x", MaxSecretBytes+1)
 	s.keys.add(long, Key{ID: "key_long", Project: "shop", Scopes: all})
 	var before string
 	s.everyRoute(func(r *route, path, body string) {

@@ -45,6 +45,7 @@ func (c *call) query() map[string]string {
 			c.wrong(shownName("", member{name: name}), unknownParameter(name, names))
 		case len(values[name]) > 1:
 			c.wrong(name, "name it once")
+		case values[name][0] == "": // left out
 		default:
 			read[name] = values[name][0]
 		}

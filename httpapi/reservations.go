@@ -248,7 +248,7 @@ func listReservations(c *call) answer {
 	if text, ok := read[byKey.name]; ok {
 		query.Key = text
 		check := holdfast.Command{Account: "any", Key: text, Do: holdfast.PutAccount{}}
-		if text == "" || len(check.Check()) > 0 {
+		if len(check.Check()) > 0 {
 			c.wrong(byKey.name, "use the Idempotency-Key of a reserve, or leave it out")
 		}
 	}

@@ -21,7 +21,7 @@ func TestAReservationIsShownWithEveryFieldOfTheContract(t *testing.T) {
 		"created_at": "2026-12-01T10:00:00Z", "expires_at": "2026-12-01T10:15:00Z", "lease_expires_at": null, "ended_at": null, "cause": null,
 		"surface": "bot", "metadata": {"chat": "42"}, "usage": {"input_token": 1200}, "worker": null, "attempts": 0,
 		"balance": {"unit": "credit", "available": 6, "reserved": 5, "debt": 0, "resets_at": "2026-12-02T10:00:00Z",
-			"cycle": {"granted": 3, "used": 0, "reserved": 3, "starts_at": "2026-12-01T10:00:00Z", "ends_at": "2026-12-02T10:00:00Z"}}}`)
+			"cycle": {"granted": 3, "used": 0, "reserved": 3, "voided": 0, "starts_at": "2026-12-01T10:00:00Z", "ends_at": "2026-12-02T10:00:00Z"}}}`)
 	if id := r.text("id"); !strings.HasPrefix(id, "rsv_") || len(id) > 64 {
 		t.Errorf("id %s", id)
 	}
@@ -81,7 +81,7 @@ func TestTheLifeOfAReservationFromReserveToRefund(t *testing.T) {
 		}
 	}
 	s.get(path).has(`{"state": "committed", "used": 3, "refunded": 3, "balance": {"unit": "credit", "available": 13, "reserved": 0, "debt": 0,
-		"cycle": {"granted": 3, "used": 0, "reserved": 0, "starts_at": "2026-12-01T10:00:00Z", "ends_at": "2026-12-02T10:00:00Z"}, "resets_at": "2026-12-02T10:00:00Z"}}`)
+		"cycle": {"granted": 3, "used": 0, "reserved": 0, "voided": 0, "starts_at": "2026-12-01T10:00:00Z", "ends_at": "2026-12-02T10:00:00Z"}, "resets_at": "2026-12-02T10:00:00Z"}}`)
 }
 
 func TestEveryEndingAnswersWhereTheMoneyWent(t *testing.T) {
@@ -129,7 +129,7 @@ func TestADryRunSaysWhatWouldHappenAndTakesNothing(t *testing.T) {
 	}
 	no := s.call("POST", "/v1/reservations", `{"account": "ann", "feature": "text.improve", "quantity": 4, "dry_run": true}`).is(200)
 	no.has(`{"allowed": false, "reason": "insufficient", "feature": "text.improve", "unit": "credit", "needed": 4, "available": 3, "held": 0,
-		"active": 0, "max_active": 1, "cycle": {"granted": 3, "used": 0, "reserved": 0, "starts_at": null, "ends_at": null},
+		"active": 0, "max_active": 1, "cycle": {"granted": 3, "used": 0, "reserved": 0, "voided": 0, "starts_at": null, "ends_at": null},
 		"resets_at": null, "plans": ["pro"], "estimated": false, "affordable_usage": null, "alternatives": []}`)
 	if _, ok := no.body["id"]; ok || no.text("detail") == "" {
 		t.Errorf("a refused dry run: %s", no.raw)
@@ -147,7 +147,7 @@ func TestRefusalsCarryTheirNumbers(t *testing.T) {
 	s.post("/v1/reservations", "m0", `{"account": "held", "feature": "text.improve", "quantity": 3}`).is(201)
 	reserve("held", "m1", "text.improve", 1).problem(402, holdfast.HeldByActive).has(`{"feature": "text.improve", "unit": "credit",
 		"needed": 1, "available": 0, "held": 3, "active": 1, "max_active": 1,
-		"cycle": {"granted": 3, "used": 0, "reserved": 3, "starts_at": "2026-12-01T10:00:00Z", "ends_at": "2026-12-02T10:00:00Z"},
+		"cycle": {"granted": 3, "used": 0, "reserved": 3, "voided": 0, "starts_at": "2026-12-01T10:00:00Z", "ends_at": "2026-12-02T10:00:00Z"},
 		"resets_at": "2026-12-02T10:00:00Z", "plans": ["pro"], "estimated": false, "affordable_usage": null, "alternatives": []}`)
 
 	reserve("poor", "m1", "image.generate", 1).problem(402, holdfast.Insufficient).has(`{"unit": "credit", "needed": 5, "available": 3, "resets_at": null,
@@ -198,7 +198,7 @@ func TestTheSameKeyIsAnsweredOnceWithTheOriginalStatus(t *testing.T) {
 
 	grant := `{"unit": "credit", "amount": 100, "source": "promo", "priority": null, "starts_at": null, "ends_at": null, "features": [], "reason": "hello"}`
 	given := s.post("/v1/accounts/ann/grants", "g1", grant).is(201).has(`{"balance": {"unit": "credit", "available": 101, "reserved": 2, "debt": 0,
-		"cycle": {"granted": 3, "used": 0, "reserved": 2, "starts_at": "2026-12-01T10:00:00Z", "ends_at": "2026-12-02T10:00:00Z"}, "resets_at": "2026-12-02T10:00:00Z"}}`)
+		"cycle": {"granted": 3, "used": 0, "reserved": 2, "voided": 0, "starts_at": "2026-12-01T10:00:00Z", "ends_at": "2026-12-02T10:00:00Z"}, "resets_at": "2026-12-02T10:00:00Z"}}`)
 	again := s.post("/v1/accounts/ann/grants", "g1", grant).is(201)
 	if given.raw != again.raw || again.header.Get("Idempotent-Replayed") != "true" {
 		t.Errorf("a grant was made twice: %s", again.raw)

@@ -43,6 +43,7 @@ type Allocation struct {
 	Grant  string          `json:"grant" example:"grt_…"`
 	Source holdfast.Source `json:"source" example:"allowance"`
 	Amount holdfast.Amount `json:"amount"`
+	Late   bool            `json:"late" doc:"true: taken by a late commit, without having been reserved"`
 }
 
 // Price is what one use costs.
@@ -66,6 +67,7 @@ type Cycle struct {
 	Granted  holdfast.Amount `json:"granted"`
 	Used     holdfast.Amount `json:"used"`
 	Reserved holdfast.Amount `json:"reserved"`
+	Voided   holdfast.Amount `json:"voided" doc:"By corrections"`
 	StartsAt *time.Time      `json:"starts_at"`
 	EndsAt   *time.Time      `json:"ends_at"`
 }
@@ -236,7 +238,7 @@ func (c *call) reservation(r *holdfast.Reservation, balance *holdfast.Balance) R
 	for _, a := range r.Allocations {
 		// A late commit takes without having reserved.
 		shown.Allocations = append(shown.Allocations, Allocation{
-			Grant: holdfast.GrantRef.Encode(c.account, a.Grant), Source: a.Source, Amount: max(a.Reserved, a.Used),
+			Grant: holdfast.GrantRef.Encode(c.account, a.Grant), Source: a.Source, Amount: max(a.Reserved, a.Used), Late: a.Reserved == 0,
 		})
 	}
 	if balance != nil {
@@ -256,10 +258,11 @@ func cycle(c *holdfast.CycleNumbers) *Cycle {
 	if c == nil {
 		return nil
 	}
-	return &Cycle{Granted: c.Granted, Used: c.Used, Reserved: c.Reserved, StartsAt: instant(c.StartsAt), EndsAt: instant(c.EndsAt)}
+	return &Cycle{Granted: c.Granted, Used: c.Used, Reserved: c.Reserved, Voided: c.Voided, StartsAt: instant(c.StartsAt), EndsAt: instant(c.EndsAt)}
 }
 
-func accountOf(name string, view *holdfast.AccountView) Account {
+// AccountOf is an account as the API shows it.
+func AccountOf(name string, view *holdfast.AccountView) Account {
 	a := &view.Account
 	shown := Account{
 		Account: name, Exists: view.Exists, Plan: view.Plan,

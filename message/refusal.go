@@ -104,7 +104,7 @@ func (w *writer) onlyCycle(r *holdfast.Refusal) bool {
 	if c == nil || c.EndsAt.IsZero() || !w.now.Before(c.EndsAt) {
 		return false
 	}
-	return r.Available == 0 || r.Available == c.Granted-c.Used-c.Reserved
+	return c.Voided == 0 && (r.Available == 0 || r.Available == c.Granted-c.Used-c.Reserved)
 }
 
 func (w *writer) sayHeld(r *holdfast.Refusal) {

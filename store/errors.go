@@ -32,6 +32,7 @@ type Error struct {
 	Kind Kind
 	Op   string // what the store was doing: "save accounts"
 	Hint string // the next command to type, where there is one
+	Code string // the database's own code (SQLSTATE), where there is one; for metrics and logs
 	Err  error
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-dev/holdfast"
 	"github.com/holdfast-dev/holdfast/engine"
+	"github.com/holdfast-dev/holdfast/httpapi"
 )
 
 type accountCommand struct {
@@ -59,7 +60,7 @@ func (c accountShowCommand) Run(ctx context.Context, t *terminal) error {
 	if c.JSON {
 		encoder := json.NewEncoder(t.out)
 		encoder.SetIndent("", "  ")
-		return encoder.Encode(view)
+		return encoder.Encode(httpapi.AccountOf(c.Account, view))
 	}
 	return showAccount(t, view)
 }

@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"runtime/debug"
 	"syscall"
+	_ "time/tzdata" // texts are in the person's time zone, also where the machine has no time zone files
 
 	"github.com/alecthomas/kong"
 )

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"time"
 
 	"github.com/holdfast-dev/holdfast/engine"
 	"github.com/holdfast-dev/holdfast/store"
@@ -28,6 +29,8 @@ type database interface {
 	AddCatalog(ctx context.Context, source []byte) (version int64, err error)
 	PlansInUse(ctx context.Context) ([]string, error)
 	UnitsInUse(ctx context.Context) ([]string, error)
+	LastDecision(ctx context.Context) (time.Time, error)
+	LiveWork(ctx context.Context) (count int64, firstExpiry time.Time, err error)
 }
 
 // access is what a command wants to do with the database.

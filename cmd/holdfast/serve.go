@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"github.com/holdfast-dev/holdfast/engine"
 	"github.com/holdfast-dev/holdfast/httpapi"
 	"github.com/holdfast-dev/holdfast/message"
+	"github.com/holdfast-dev/holdfast/metrics"
 )
 
 type serveCommand struct {
@@ -51,6 +53,9 @@ func (c serveCommand) Run(ctx context.Context, t *terminal) error {
 		return err
 	}
 	log := logger(t.notes, c.LogLevel)
+	if err := checkClock(ctx, db, log); err != nil {
+		return err
+	}
 	s, err := newServer(serverOptions{
 		database: db, keys: keys, catalog: catalog, log: log, listen: c.Listen, sweepEvery: c.SweepEvery,
 	})
@@ -93,6 +98,9 @@ func (c serveCommand) keys(ctx context.Context, db database, t *terminal) (*keyr
 			return nil, err
 		}
 		secret := c.DevKey
+		if len(secret) > httpapi.MaxSecretBytes || strings.TrimSpace(secret) != secret {
+			return nil, fmt.Errorf("HOLDFAST_DEV_KEY cannot be sent in a header: use at most %d bytes without spaces around them", httpapi.MaxSecretBytes)
+		}
 		if secret == "" {
 			secret = newKey()
 			_, _ = fmt.Fprintf(t.notes, "development key: %s\n", secret)
@@ -116,6 +124,23 @@ func (c serveCommand) catalog(ctx context.Context, db database) (current, error)
 		return current{}, err
 	}
 	return storeCatalog(ctx, db, parsed, source)
+}
+
+// checkClock refuses to serve with a clock behind what the database has seen: no decision is earlier than its account's
+// last one, so for as long as the difference nothing would expire and no window would end.
+func checkClock(ctx context.Context, db database, log *slog.Logger) error {
+	last, err := db.LastDecision(ctx)
+	if err != nil {
+		return err
+	}
+	switch ahead := time.Until(last).Round(time.Second); {
+	case last.IsZero():
+	case ahead >= holdfast.RefuseSkew:
+		return fmt.Errorf("the newest decision in the database lies %s ahead of this machine's clock: set the clock right, or wait; until then people would be held up", ahead)
+	case ahead >= holdfast.WarnSkew:
+		log.Warn("the newest decision in the database lies ahead of this machine's clock: check the clocks of all servers", "ahead", ahead)
+	}
+	return nil
 }
 
 // keyring finds who calls: the development key, held in memory only, then the stored ones, remembered for a moment.
@@ -190,7 +215,9 @@ func newServer(o serverOptions) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := engine.New(o.database, engine.Options{Catalog: o.catalog.of, Logger: o.log, SweepEvery: o.sweepEvery})
+	observer := metrics.New()
+	e := engine.New(o.database, engine.Options{Catalog: o.catalog.of, Logger: o.log, SweepEvery: o.sweepEvery, Observer: observer})
+	observer.Watch(e, o.database)
 	handler, err := httpapi.New(httpapi.Options{Engine: e, Keys: o.keys, Texts: texts{spoken}, Logger: o.log, Version: version()})
 	if err != nil {
 		return nil, err
@@ -200,7 +227,7 @@ func newServer(o serverOptions) (*server, error) {
 		return nil, fmt.Errorf("listen on %s: %w", o.listen, err)
 	}
 	return &server{engine: e, listener: listener, log: o.log, http: &http.Server{
-		Handler:           handler,
+		Handler:           withMetrics(observer.Handler(), handler),
 		ReadHeaderTimeout: 10 * time.Second,
 		ReadTimeout:       30 * time.Second,
 		WriteTimeout:      holdfast.RetryFor + 50*time.Second, // longer than any command is retried
@@ -208,6 +235,17 @@ func newServer(o serverOptions) (*server, error) {
 		MaxHeaderBytes:    32 << 10,
 		ErrorLog:          slog.NewLogLogger(o.log.Handler(), slog.LevelDebug),
 	}}, nil
+}
+
+// withMetrics answers /metrics beside the API: no key is needed, since no account, key or amount is in it.
+func withMetrics(scrape, api http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/metrics" && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
+			scrape.ServeHTTP(w, r)
+			return
+		}
+		api.ServeHTTP(w, r)
+	})
 }
 
 func (s *server) address() string { return "http://" + s.listener.Addr().String() }

@@ -2,6 +2,7 @@ package acceptance
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -258,5 +259,45 @@ func TestTheCatalogOfAFileBecomesANewVersionOnlyWhereItDiffers(t *testing.T) {
 	_, notes, code := holdfast(t, "serve", "--dev", "--db", db, "--catalog", file, "--listen", "127.0.0.1:0")
 	if code != 1 || !strings.Contains(notes, "catalog.yaml:2:") {
 		t.Errorf("a broken catalog: exit %d\n%s", code, notes)
+	}
+}
+
+// Case 62: a clock that was ahead must not hold people up unseen.
+func TestServingIsRefusedWithAClockFarBehindTheLastDecision(t *testing.T) {
+	db := database(t)
+	s := serve(t, db)
+	s.account("ann", 1)
+	s.kill()
+	tamper(t, db, `UPDATE accounts SET decided_at = decided_at + 86400 * 1000000`)
+	_, notes, code := holdfast(t, "serve", "--dev", "--db", db, "--listen", "127.0.0.1:0")
+	if code != 1 || !strings.Contains(notes, "ahead of this machine's clock") {
+		t.Errorf("exit %d\n%s", code, notes)
+	}
+	tamper(t, db, `UPDATE accounts SET decided_at = decided_at - 86400 * 1000000`)
+	serve(t, db).call("GET", "/v1/accounts/ann", "", nil).want(t, 200)
+}
+
+func TestMetricsTellWhatHappened(t *testing.T) {
+	s := serve(t, database(t))
+	s.account("ann", 1)
+	s.reserve("ann", "m1").want(t, 201)
+	s.reserve("ann", "m2").want(t, 409)
+	response, err := client.Get(s.url + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{
+		`holdfast_decisions_total{operation="reserve",reason="done",replayed="no"} 1`,
+		`holdfast_decisions_total{operation="reserve",reason="too_many_active",replayed="no"} 1`,
+		"holdfast_live_reservations 1", "holdfast_quarantined_accounts 0",
+	} {
+		if !strings.Contains(string(body), line+"\n") {
+			t.Errorf("missing: %s", line)
+		}
 	}
 }

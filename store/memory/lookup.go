@@ -150,3 +150,31 @@ func (s *Store) UnitsInUse(ctx context.Context) (units []string, err error) {
 	})
 	return units, err
 }
+
+// LastDecision is the time of the newest decision about any account; zero: there is none.
+func (s *Store) LastDecision(ctx context.Context) (last time.Time, err error) {
+	err = s.use(ctx, "find the last decision", func() error {
+		for _, a := range s.accounts {
+			if a.row.DecidedAt.After(last) {
+				last = a.row.DecidedAt
+			}
+		}
+		return nil
+	})
+	return last, err
+}
+
+// LiveWork counts the live reservations, and says when the one that expires first does; zero: there is none.
+func (s *Store) LiveWork(ctx context.Context) (count int64, firstExpiry time.Time, err error) {
+	err = s.use(ctx, "count live work", func() error {
+		for _, a := range s.accounts {
+			for _, r := range a.live {
+				if count++; count == 1 || r.ExpiresAt.Before(firstExpiry) {
+					firstExpiry = r.ExpiresAt
+				}
+			}
+		}
+		return nil
+	})
+	return count, firstExpiry, err
+}

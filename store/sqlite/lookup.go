@@ -167,3 +167,30 @@ func (db *DB) UnitsInUse(ctx context.Context) ([]string, error) {
 }
 
 const selectUnits = `SELECT DISTINCT unit FROM grants WHERE open = 1 ORDER BY unit`
+
+// LastDecision is the time of the newest decision about any account; zero: there is none. It walks all accounts, at start only.
+func (db *DB) LastDecision(ctx context.Context) (last time.Time, err error) {
+	err = db.snapshot(ctx, "find the last decision", func(c *connection) error {
+		return c.query(ctx, selectLastDecision, func(r *row) error {
+			last = r.timeOrNone()
+			return nil
+		})
+	})
+	return last, err
+}
+
+const selectLastDecision = `SELECT max(decided_at) FROM accounts`
+
+// LiveWork counts the live reservations, and says when the one that expires first does; zero: there is none.
+func (db *DB) LiveWork(ctx context.Context) (count int64, firstExpiry time.Time, err error) {
+	err = db.snapshot(ctx, "count live work", func(c *connection) error {
+		return c.query(ctx, selectLiveWork, func(r *row) error {
+			count, firstExpiry = r.number(), r.timeOrNone()
+			return nil
+		})
+	})
+	return count, firstExpiry, err
+}
+
+// By the partial index live_reservations alone.
+const selectLiveWork = `SELECT count(*), min(expires_at) FROM reservations WHERE ended_at IS NULL`

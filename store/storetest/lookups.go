@@ -22,6 +22,8 @@ type Lookups interface {
 	AddCatalog(ctx context.Context, source []byte) (version int64, err error)
 	PlansInUse(ctx context.Context) ([]string, error)
 	UnitsInUse(ctx context.Context) ([]string, error)
+	LastDecision(ctx context.Context) (time.Time, error)
+	LiveWork(ctx context.Context) (count int64, firstExpiry time.Time, err error)
 }
 
 // ExerciseLookups proves what the edges rely on. Each test opens a store of its own.
@@ -35,6 +37,7 @@ func ExerciseLookups(t *testing.T, open func(t *testing.T) Lookups) {
 		{"a key is found by its hash alone, until it is revoked", keys},
 		{"a catalog gets a new version when its content is new", catalogs},
 		{"plans and units in use are told", inUse},
+		{"the last decision and the live work are told", lastAndLive},
 		{"lookups of a closed store are unavailable", closedLookups},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, open(t)) })
@@ -133,6 +136,28 @@ func inUse(t *testing.T, s Lookups) {
 	must(t, save(t, s, ann, bob, carl))
 	told(s.PlansInUse, "pro")
 	told(s.UnitsInUse, "credit", "image")
+}
+
+func lastAndLive(t *testing.T, s Lookups) {
+	told := func(last time.Time, live int64, first time.Time) {
+		t.Helper()
+		decided, err := s.LastDecision(t.Context())
+		must(t, err)
+		same(t, "the last decision", decided, last)
+		count, expiry, err := s.LiveWork(t.Context())
+		must(t, err)
+		same(t, "live reservations", count, live)
+		same(t, "the first to expire", expiry, first)
+	}
+	told(time.Time{}, 0, time.Time{})
+	ann, bob := fresh("ann"), fresh("bob")
+	bob.Account.DecidedAt = ann.Account.DecidedAt.Add(time.Hour)
+	first, second, over := reservation(1), reservation(2), reservation(3)
+	second.ExpiresAt = first.ExpiresAt.Add(time.Minute)
+	over.State, over.EndedAt, over.ExpiresAt = holdfast.Released, over.CreatedAt, first.ExpiresAt.Add(-time.Second)
+	ann.NewReservations, bob.NewReservations = []*holdfast.Reservation{second, over}, []*holdfast.Reservation{first}
+	must(t, save(t, s, ann, bob))
+	told(bob.Account.DecidedAt, 2, first.ExpiresAt)
 }
 
 func closedLookups(t *testing.T, s Lookups) {
