@@ -674,3 +674,36 @@ func TestACommitBelongsToTheWindowOfItsReserve(t *testing.T) {
 		}
 	}
 }
+
+// Case 31, and rule 12 of the invariants: an account's sum is exact for every JSON reader, with what its plan may add, and
+// also after refunds.
+func TestAnAccountsSumStaysExact(t *testing.T) {
+	w := newWorld(t)
+	add := func(key string, amount holdfast.Amount) holdfast.Outcome {
+		return w.submit(w.command("ann", key, holdfast.AddGrant{Unit: "credit", Amount: amount, Source: holdfast.FromPurchase})).Outcome
+	}
+	w.submit(w.command("ann", "", holdfast.PutAccount{}))
+	most := holdfast.MaxAmount - 300 // a plan of the catalog gives 300
+	if got := add("g1", most+1); got.Reason != holdfast.Invalid || got.Problems[0].Field != "amount" {
+		t.Fatalf("beyond: %q %v", got.Reason, got.Problems)
+	}
+	if got := add("g2", most); got.Refused() {
+		t.Fatalf("the most: %q %v", got.Reason, got.Problems)
+	}
+	if got := add("g3", 1); got.Reason != holdfast.Invalid {
+		t.Fatalf("one more: %q", got.Reason)
+	}
+	quantity := most / 5 // 3 of it from the allowance, the rest from what was bought
+	r := w.submit(w.command("ann", "m1", holdfast.Reserve{Feature: "image.generate", Quantity: quantity})).Outcome
+	if r.Refused() {
+		t.Fatalf("reserve: %q %v", r.Reason, r.Problems)
+	}
+	w.submit(w.command("ann", "", holdfast.Commit{ReservationID: r.Reservation.ID}))
+	if got := add("g4", quantity*5-3); got.Refused() {
+		t.Fatalf("what was spent makes room: %q", got.Reason)
+	}
+	back := holdfast.Amount(1000)
+	if got := w.submit(w.command("ann", "b1", holdfast.Refund{ReservationID: r.Reservation.ID, Amount: &back})).Outcome; got.Reason != holdfast.Invalid {
+		t.Fatalf("a refund beyond: %q", got.Reason)
+	}
+}

@@ -407,3 +407,22 @@ func TestOneAccountGetsHalfABatchAndTheSweeperAQuarter(t *testing.T) {
 		t.Errorf("second batch %v: nobody else waits, so ann may fill it", second)
 	}
 }
+
+func TestReadyIsNoWhileNothingCanBeSaved(t *testing.T) {
+	g := &gate{Store: memoryStore(t)}
+	h := open(t, g, func(o *engine.Options) { o.RetryFor = time.Millisecond })
+	if err := h.Ready(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	g.set(func(g *gate) {
+		g.onSave = func([]holdfast.Changes) error {
+			return &store.Error{Kind: store.Unavailable, Op: "save", Err: errors.New("planted: no space left")}
+		}
+	})
+	if _, err := h.submit("ann", "", holdfast.PutAccount{}); codeOf(err) != engine.Unavailable {
+		t.Fatal(err)
+	}
+	if h.Ready(t.Context()) == nil {
+		t.Error("reads work and nothing is saved: that is not ready")
+	}
+}
