@@ -43,8 +43,7 @@ func readSource(name string, raw []byte, r *report) *source {
 	bare := make([]string, len(s.lines))
 	for i, line := range s.lines {
 		s.ends = append(s.ends, utf8.RuneCountInString(line)+1)
-		// Behind a text the parser takes spaces for a part of it when it counts columns.
-		bare[i] = strings.TrimRight(scan.line(i+1, []rune(line)), " ")
+		bare[i] = scan.line(i+1, []rune(line))
 	}
 	s.text = strings.Join(bare, "\n")
 	return s
@@ -187,13 +186,13 @@ func (s *source) excerpt(at place) string {
 	line := []rune(strings.ToValidUTF8(s.lines[at.line-1], "\ufffd"))
 	caret := min(at.column-1, len(line))
 	const most, before = 120, 60
-	if len(line) > most {
-		from := min(max(0, caret-before), len(line)-most)
+	if end := len(line); end > most {
+		from := min(max(0, caret-before), end-most)
 		line, caret = line[from:from+most], caret-from
 		if from > 0 {
 			line[0] = '…'
 		}
-		if at.column+before < s.ends[at.line-1] {
+		if from+most < end {
 			line[most-1] = '…'
 		}
 	}
@@ -215,8 +214,8 @@ func (s *source) within(at place) place {
 	return at
 }
 
-// locate corrects the position of a text that is not in quotes, should the parser have counted wrong: to the place on its
-// line where its first word stands.
+// locate corrects the position of a text that is not in quotes to where its first word stands on the line. The parser
+// counts the spaces behind a text as a part of it, and is that many columns off.
 func (s *source) locate(at place, written string) place {
 	words := strings.Fields(written)
 	if len(words) == 0 {
