@@ -6,7 +6,7 @@ STATICCHECK = go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOLDEN      = $(shell grep -rl --include='*_test.go' 'flag.Bool("update"' . | xargs -n1 dirname | sort -u)
 
 .DEFAULT_GOAL = help
-.PHONY: help check lint race golden docs demo ci
+.PHONY: help check lint race bench golden docs demo ci
 
 help: ## list what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,6 +22,16 @@ lint: ## gofumpt, go vet, staticcheck (staticcheck.conf says what is left out, a
 
 race: ## the race detector on engine, stores and HTTP; needs a C compiler
 	CGO_ENABLED=1 go test -race ./engine/... ./store/... ./httpapi/...
+
+bench: ## the whole grid on PostgreSQL and SQLite beside the baselines; about an hour, RESULTS=FILE keeps the figures
+	go test -v -count=1 -timeout=0 -run '^TestTheWholeGrid$$' ./bench -args -whole $(if $(RESULTS),-json $(abspath $(RESULTS)))
+
+.PHONY: sim mutants
+sim: ## the simulator: N seeds from SEED on, STEPS each (500 from 1; a SEED alone is replayed alone)
+	go test ./internal/sim -run '^TestSimulation$$' -count=1 -timeout=0 -sim.seed=$(or $(SEED),1) -sim.n=$(or $(N),$(if $(SEED),1,500)) $(if $(STEPS),-sim.steps=$(STEPS))
+
+mutants: ## plants bugs, one at a time, in copies of the code, and looks for each with the simulator
+	go test ./internal/sim/mutants -count=1 -timeout=0 -v -mutants.all
 
 golden: ## rewrite the golden files with what the code says now; read the diff before committing it
 	go test $(GOLDEN) -update

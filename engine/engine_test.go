@@ -15,12 +15,17 @@ import (
 
 	"github.com/holdfast-dev/holdfast"
 	"github.com/holdfast-dev/holdfast/engine"
+	"github.com/holdfast-dev/holdfast/internal/pgtest"
 	"github.com/holdfast-dev/holdfast/store"
 	"github.com/holdfast-dev/holdfast/store/memory"
+	"github.com/holdfast-dev/holdfast/store/postgres"
 	"github.com/holdfast-dev/holdfast/store/sqlite"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// The test database server is watched until the process ends.
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/holdfast-dev/holdfast/internal/pgtest.(*Server).run.func2"))
+}
 
 // tariff sells one feature for one credit; the plan gives nothing by itself.
 var tariff = &holdfast.Catalog{
@@ -88,6 +93,19 @@ func eachStore(t *testing.T, test func(t *testing.T, s store.Store)) {
 		t.Cleanup(func() { _ = db.Close() })
 		test(t, db)
 	})
+	for name, options := range map[string]postgres.Options{"postgres": {}, "postgres, sharded": {Sharded: true}} {
+		t.Run(name, func(t *testing.T) { test(t, postgresStore(t, pgtest.New(t), options)) })
+	}
+}
+
+func postgresStore(t *testing.T, url string, options postgres.Options) store.Store {
+	t.Helper()
+	db, err := postgres.Open(t.Context(), url, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	return db
 }
 
 func memoryStore(t *testing.T) store.Store {

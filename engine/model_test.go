@@ -10,8 +10,10 @@ import (
 
 	"github.com/holdfast-dev/holdfast"
 	"github.com/holdfast-dev/holdfast/engine"
+	"github.com/holdfast-dev/holdfast/internal/pgtest"
 	"github.com/holdfast-dev/holdfast/store"
 	"github.com/holdfast-dev/holdfast/store/memory"
+	"github.com/holdfast-dev/holdfast/store/postgres"
 	"github.com/holdfast-dev/holdfast/store/sqlite"
 )
 
@@ -60,7 +62,11 @@ func TestTheEngineAgreesWithANaiveModelOnEveryStore(t *testing.T) {
 		clock := time.Date(2026, 12, 1, 10, 0, 0, 0, time.UTC)
 		steps := 0 // numbers keys
 		var houses []*house
-		for _, s := range []store.Store{memory.Open(), db} {
+		stores := []store.Store{memory.Open(), db}
+		if !testing.Short() && rapid.IntRange(0, 9).Draw(rt, "also PostgreSQL") == 0 {
+			stores = append(stores, postgresStore(t, pgtest.New(t), postgres.Options{}))
+		}
+		for _, s := range stores {
 			h := open(t, s, func(o *engine.Options) { o.Now = func() time.Time { return clock } })
 			defer func() { _ = h.stop() }()
 			houses = append(houses, h)
@@ -84,7 +90,7 @@ func TestTheEngineAgreesWithANaiveModelOnEveryStore(t *testing.T) {
 				if i == 0 {
 					first = o
 				} else if o.Reason != first.Reason || o.Changed != first.Changed || o.Replayed != first.Replayed {
-					rt.Fatalf("%s: memory says %q %v, sqlite %q %v", op.Name(), first.Reason, first.Changed, o.Reason, o.Changed)
+					rt.Fatalf("%s: memory says %q %v, store %d %q %v", op.Name(), first.Reason, first.Changed, i, o.Reason, o.Changed)
 				}
 			}
 			return first

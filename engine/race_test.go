@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"github.com/holdfast-dev/holdfast"
+	"github.com/holdfast-dev/holdfast/internal/pgtest"
 	"github.com/holdfast-dev/holdfast/store"
+	"github.com/holdfast-dev/holdfast/store/postgres"
 )
 
 // Cases 1a and 9: whoever comes at once, the last unit is reserved once.
@@ -129,4 +131,37 @@ func TestAStaleWorkerCanDoNothing(t *testing.T) {
 	}
 	h.wantBalance("ann", "available=7 held=0 active=0")
 	h.verify()
+}
+
+// Two servers on one database: locks and the fence keep them right, not the lanes.
+func TestTwoEnginesOnOneDatabaseShareTheLastUnit(t *testing.T) {
+	url := pgtest.New(t)
+	first := open(t, postgresStore(t, url, postgres.Options{}))
+	second := open(t, postgresStore(t, url, postgres.Options{}))
+	for round := range 30 {
+		account := fmt.Sprint("a", round)
+		first.has(account, 1)
+		outcomes := make([]holdfast.Outcome, 20)
+		var wait sync.WaitGroup
+		for i := range outcomes {
+			wait.Go(func() {
+				h := []*house{first, second}[i%2]
+				outcomes[i] = h.reserve(account, fmt.Sprint("m", i/4)) // each key comes four times, to both
+			})
+		}
+		wait.Wait()
+		ids := map[holdfast.ID]bool{}
+		for _, o := range outcomes {
+			if o.Reason == "" {
+				ids[o.Reservation.ID] = true
+			} else if o.Reason != holdfast.HeldByActive {
+				t.Fatalf("refused: %s", o.Reason)
+			}
+		}
+		if len(ids) != 1 {
+			t.Fatalf("round %d: %d reservations of one unit", round, len(ids))
+		}
+		second.wantBalance(account, "available=0 held=1 active=1")
+	}
+	second.verify()
 }

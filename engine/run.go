@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"time"
@@ -74,7 +75,10 @@ func (e *Engine) Run(ctx context.Context, request Request, work func(ctx context
 		return reserved, errors.Join(err, e.undo(ctx, reserve, err, w, release))
 	}
 	w.Reservation = *reserved.Reservation
-	started, err := verb(ctx, holdfast.Start{ReservationID: w.Reservation.ID, Worker: request.Worker, Lease: request.Lease})
+	started, err := verb(ctx, holdfast.Start{
+		ReservationID: w.Reservation.ID, Worker: request.Worker, Lease: request.Lease,
+		Token: rand.Text(), // the same however often it is sent, so that its own success is not taken for another worker's
+	})
 	var refused *Refused
 	switch {
 	case errors.As(err, &refused):

@@ -77,8 +77,9 @@ type Want struct {
 	Reservations []holdfast.ID
 	// Keys are those whose recorded answers are wanted.
 	Keys []string
-	// OverdueAt loads live reservations with ExpiresAt at or before it, the longest overdue first, up to
-	// holdfast.MaxOverdue, with their grants. Zero: none.
+	// OverdueAt loads live reservations with ExpiresAt at or before it, or at or before the account's DecidedAt where that
+	// is later (no decision is earlier than the one before), the longest overdue first, up to holdfast.MaxOverdue, with
+	// their grants. Zero: none.
 	OverdueAt time.Time
 }
 

@@ -2,7 +2,7 @@ package main
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"log/slog"
 	"strings"
 	"time"
@@ -10,12 +10,13 @@ import (
 	"github.com/holdfast-dev/holdfast/engine"
 	"github.com/holdfast-dev/holdfast/store"
 	"github.com/holdfast-dev/holdfast/store/memory"
+	"github.com/holdfast-dev/holdfast/store/postgres"
 	"github.com/holdfast-dev/holdfast/store/sqlite"
 )
 
 // databaseFlags name the database; every command that needs one embeds them.
 type databaseFlags struct {
-	DB string `name:"db" default:"sqlite:holdfast.db" env:"HOLDFAST_DB" placeholder:"URL" help:"Where the data is: sqlite:PATH, or memory: for nothing that lasts."`
+	DB string `name:"db" default:"sqlite:holdfast.db" env:"HOLDFAST_DB" placeholder:"URL" help:"Where the data is: sqlite:PATH, postgres://USER:PASSWORD@HOST:PORT/DATABASE, or memory: for nothing that lasts."`
 }
 
 // database is a store and what the edges keep beside it.
@@ -47,10 +48,13 @@ func (f databaseFlags) open(ctx context.Context, want access) (database, error) 
 	switch {
 	case found && scheme == "sqlite" && path != "":
 		return sqlite.Open(ctx, path, sqlite.Options{Serve: want == serving, ReadOnly: want == reading})
+	case found && (scheme == "postgres" || scheme == "postgresql"):
+		return postgres.Open(ctx, f.DB, postgres.Options{ReadOnly: want == reading})
 	case f.DB == "memory:":
 		return memory.Open(), nil
 	}
-	return nil, fmt.Errorf("--db %q is not supported: use sqlite:PATH, for example sqlite:holdfast.db", f.DB)
+	// The URL may hold a password, so it is not repeated.
+	return nil, errors.New("--db: use sqlite:PATH, for example sqlite:holdfast.db, or postgres://USER:PASSWORD@HOST:PORT/DATABASE")
 }
 
 // work opens the database and runs an engine on it while do works. It serves nobody else and never sweeps.

@@ -110,7 +110,7 @@ func (c serveCommand) keys(ctx context.Context, db database, t *terminal) (*keyr
 	}
 	any, err := db.HasKeys(ctx)
 	if err == nil && !any {
-		err = fmt.Errorf("no API key exists, so nobody could call: holdfast key create --db %s --project P --scope read,work, or serve --dev to try it out", c.DB)
+		err = errors.New("no API key exists, so nobody could call: holdfast key create --db … --project P --scope read,work, or serve --dev to try it out")
 	}
 	return ring, err
 }
@@ -129,6 +129,20 @@ func (c serveCommand) catalog(ctx context.Context, db database) (current, error)
 // checkClock refuses to serve with a clock behind what the database has seen: no decision is earlier than its account's
 // last one, so for as long as the difference nothing would expire and no window would end.
 func checkClock(ctx context.Context, db database, log *slog.Logger) error {
+	if remote, ok := db.(interface {
+		Skew(ctx context.Context) (time.Duration, error)
+	}); ok {
+		skew, err := remote.Skew(ctx)
+		if err != nil {
+			return err
+		}
+		switch difference := skew.Abs().Round(time.Second); {
+		case difference >= holdfast.RefuseSkew:
+			return fmt.Errorf("this machine's clock and the database's are %s apart: set them right (NTP) before serving", difference)
+		case difference >= holdfast.WarnSkew:
+			log.Warn("this machine's clock and the database's differ: check the clocks of all servers", "difference", difference)
+		}
+	}
 	last, err := db.LastDecision(ctx)
 	if err != nil {
 		return err

@@ -9,12 +9,25 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/holdfast-dev/holdfast/internal/pgtest"
 )
 
 // Case 1a over HTTP: two presses, and fifty.
 func TestOverHTTPTheLastUnitGoesToExactlyOneCaller(t *testing.T) {
-	db := database(t)
-	s := serve(t, db)
+	t.Run("sqlite", func(t *testing.T) {
+		db := database(t)
+		lastUnit(t, db, serve(t, db))
+	})
+	t.Run("two processes on one PostgreSQL", func(t *testing.T) {
+		db := pgtest.NewEmpty(t)
+		lastUnit(t, db, serve(t, db), serve(t, db))
+	})
+}
+
+// lastUnit sends every round's presses to all servers in turn.
+func lastUnit(t *testing.T, db string, servers ...*server) {
+	s := servers[0]
 	rounds := 100
 	if testing.Short() {
 		rounds = 5
@@ -25,7 +38,7 @@ func TestOverHTTPTheLastUnitGoesToExactlyOneCaller(t *testing.T) {
 			s.call("PUT", "/v1/accounts/"+account, "", object{}).want(t, 200)
 			s.call("POST", "/v1/accounts/"+account+"/adjustments", "adjust", object{"unit": "credit", "amount": -2, "reason": "one left of three"}).want(t, 201)
 			replies := make([]reply, callers)
-			each(callers, func(i int) { replies[i] = s.reserve(account, name("m", i)) })
+			each(callers, func(i int) { replies[i] = servers[i%len(servers)].reserve(account, name("m", i)) })
 			got := map[string]int{}
 			for _, r := range replies {
 				got[fmt.Sprint(r.status, " ", r.text("reason"))]++
@@ -35,15 +48,21 @@ func TestOverHTTPTheLastUnitGoesToExactlyOneCaller(t *testing.T) {
 			}
 		}
 	}
-	if code := s.interrupt(); code != 0 {
-		t.Errorf("stopped with exit code %d\n%s", code, s.notes)
+	for _, s := range servers {
+		if code := s.interrupt(); code != 0 {
+			t.Errorf("stopped with exit code %d\n%s", code, s.notes)
+		}
 	}
 	verified(t, db)
 }
 
 // Rule 4: what was acknowledged is there after SIGKILL, and what was not is there whole or not at all.
 func TestEveryAcknowledgedReservationSurvivesSIGKILLUnderLoad(t *testing.T) {
-	db := database(t)
+	t.Run("sqlite", func(t *testing.T) { killUnderLoad(t, database(t)) })
+	t.Run("postgres", func(t *testing.T) { killUnderLoad(t, pgtest.NewEmpty(t)) })
+}
+
+func killUnderLoad(t *testing.T, db string) {
 	rounds := 5
 	if testing.Short() {
 		rounds = 1
@@ -298,6 +317,33 @@ func TestMetricsTellWhatHappened(t *testing.T) {
 	} {
 		if !strings.Contains(string(body), line+"\n") {
 			t.Errorf("missing: %s", line)
+		}
+	}
+}
+
+func TestTheDrillPassesOnPostgreSQLBesideAServingProcess(t *testing.T) {
+	db := pgtest.NewEmpty(t)
+	s := serve(t, db)
+	s.account("ann", 1)
+	s.reserve("ann", "m1").want(t, 201)
+	out, notes, code := holdfast(t, "drill", "--db", db)
+	if code != 0 {
+		t.Errorf("exit %d\n%s%s", code, out, notes)
+	}
+	if state := s.reserve("ann", "m1").want(t, 201); state.header.Get("Idempotent-Replayed") != "true" {
+		t.Error("the drill touched somebody else's reservation")
+	}
+	verified(t, db)
+	if out, notes, code := holdfast(t, "migrate", "--db", db); code != 0 {
+		t.Errorf("migrate: exit %d\n%s%s", code, out, notes)
+	}
+}
+
+func TestADatabaseThatCannotBeReachedIsSaidWithoutItsPassword(t *testing.T) {
+	for _, db := range []string{"postgres://u:SECRET@127.0.0.1:1/none?connect_timeout=1", "postgres://u:SECRET@[bad", "mysql://u:SECRET@h/d"} {
+		_, notes, code := holdfast(t, "verify", "--db", db)
+		if code != 1 || notes == "" || strings.Contains(notes, "SECRET") {
+			t.Errorf("%d: %s", code, notes)
 		}
 	}
 }

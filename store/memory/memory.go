@@ -144,7 +144,11 @@ func (s *Store) load(want *store.Want) (*holdfast.State, error) {
 		}
 	}
 	if !want.OverdueAt.IsZero() {
-		due := a.overdue(want.OverdueAt)
+		at := want.OverdueAt
+		if a.row.DecidedAt.After(at) {
+			at = a.row.DecidedAt
+		}
+		due := a.overdue(at)
 		state.MoreOverdue = len(due) > holdfast.MaxOverdue
 		for _, r := range due[:min(len(due), holdfast.MaxOverdue)] {
 			addReservation(state, r)

@@ -133,6 +133,10 @@ func (l *loading) overdue(want *store.Want) error {
 	if want.OverdueAt.IsZero() {
 		return nil
 	}
+	at := want.OverdueAt
+	if l.state.Account.DecidedAt.After(at) {
+		at = l.state.Account.DecidedAt
+	}
 	seen := 0
 	return l.c.query(uninterrupted, selectOverdue, func(r *row) error {
 		if seen++; seen > holdfast.MaxOverdue {
@@ -144,7 +148,7 @@ func (l *loading) overdue(want *store.Want) error {
 			l.state.Reservations = append(l.state.Reservations, found)
 		}
 		return nil
-	}, l.id(), want.OverdueAt.UnixMicro(), int64(holdfast.MaxOverdue+1))
+	}, l.id(), at.UnixMicro(), int64(holdfast.MaxOverdue+1))
 }
 
 // By the partial index live_reservations, in its order: a range from the longest overdue on, without sorting. An interval

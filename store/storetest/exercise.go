@@ -21,6 +21,8 @@ type Opened struct {
 	Store store.Store
 	// Events lists the account's outbox rows in the order in which they were written: the contract has no way to read them.
 	Events func(t *testing.T, account holdfast.AccountID) []holdfast.Event
+	// Skips says that several transactions of this store can hold accounts at once, so that one skips what another holds.
+	Skips bool
 	// Reopen closes the store and opens what it left behind; nil where nothing outlives it.
 	Reopen func(t *testing.T) store.Store
 	// Troubles are the accidents that this store can be made to have. They leave it usable again.
@@ -72,6 +74,10 @@ func Exercise(t *testing.T, open func(t *testing.T) Opened) {
 		{"a transaction is used once, for what it has loaded", misuse},
 		{"an aborted transaction writes nothing and lets the next one in", abort},
 		{"a transaction waits for the one before it", exclusion},
+		{"an account that another transaction holds is skipped or waited for", held},
+		{"a new account that another transaction is making is skipped or waited for", heldNew},
+		{"an account that was only looked at is not stored", lookedAt},
+		{"a transaction spans no more accounts than the traits allow", tooManyAccounts},
 		{"an ended context stops a transaction and writes nothing", endedContext},
 		{"many writers of one account lose no update", noLostUpdate},
 		{"the scan pages over accounts with overdue work, and forgets what was settled", scan},

@@ -148,6 +148,12 @@ func overdueInterval(t *testing.T, o Opened) {
 	w = want("ann")
 	w.OverdueAt = reservation(11).ExpiresAt.Add(-time.Microsecond)
 	same(t, "a microsecond before the first end", load(t, o.Store, w)[0].Reservations, nil)
+
+	later := fresh("ann")
+	later.Account.Version = 1
+	later.Account.DecidedAt = running.ExpiresAt
+	must(t, save(t, o.Store, later))
+	same(t, "what is overdue by the account's own last decision", load(t, o.Store, w)[0].Reservations, []*holdfast.Reservation{reservation(11), running})
 }
 
 func overdueBound(t *testing.T, o Opened) {

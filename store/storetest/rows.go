@@ -3,6 +3,7 @@ package storetest
 import (
 	"encoding/binary"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -165,12 +166,23 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// load reads the states of accounts in a transaction that ends with nothing written.
-func load(t *testing.T, s store.Store, wants ...store.Want) []*holdfast.State {
+// load reads the states of accounts in transactions that end with nothing written.
+func load(t *testing.T, s store.Store, wants ...store.Want) (states []*holdfast.State) {
 	t.Helper()
-	tx, states := begin(t, s, wants...)
-	must(t, tx.Abort(t.Context()))
+	for some := range slices.Chunk(wants, mostAccounts(s, len(wants))) {
+		tx, read := begin(t, s, some...)
+		must(t, tx.Abort(t.Context()))
+		states = append(states, read...)
+	}
 	return states
+}
+
+// mostAccounts is how many of so many accounts a transaction may span.
+func mostAccounts(s store.Store, wanted int) int {
+	if most := s.Traits().MaxAccounts; most > 0 {
+		return most
+	}
+	return wanted
 }
 
 func begin(t *testing.T, s store.Store, wants ...store.Want) (store.Tx, []*holdfast.State) {
@@ -185,15 +197,21 @@ func begin(t *testing.T, s store.Store, wants ...store.Want) (store.Tx, []*holdf
 	return tx, states
 }
 
-// save writes changes in a transaction of their own.
+// save writes changes in a transaction of their own, or in several where one may not span so many accounts. The first
+// error ends it.
 func save(t *testing.T, s store.Store, changes ...holdfast.Changes) error {
 	t.Helper()
-	var wants []store.Want
-	for _, c := range changes {
-		wants = append(wants, store.Want{Account: c.Account.ID, Project: c.Account.Project, Name: c.Account.Name, Create: true})
+	for some := range slices.Chunk(changes, mostAccounts(s, len(changes))) {
+		var wants []store.Want
+		for _, c := range some {
+			wants = append(wants, store.Want{Account: c.Account.ID, Project: c.Account.Project, Name: c.Account.Name, Create: true})
+		}
+		tx, _ := begin(t, s, wants...)
+		if err := tx.Save(t.Context(), some); err != nil {
+			return err
+		}
 	}
-	tx, _ := begin(t, s, wants...)
-	return tx.Save(t.Context(), changes)
+	return nil
 }
 
 // contents is everything that the contract can show of an account, to prove that nothing of it has changed.

@@ -77,6 +77,9 @@ func entryNumber(t *testing.T, o Opened) {
 }
 
 func allOrNothing(t *testing.T, o Opened) {
+	if o.Store.Traits().MaxAccounts == 1 {
+		t.Skip("a transaction of this store spans one account")
+	}
 	must(t, save(t, o.Store, everything("ann"), fresh("bob")))
 	before := everythingStored(t, o, "k")
 	ann, bob, new := fresh("ann"), fresh("bob"), fresh("carl")
@@ -293,6 +296,121 @@ func exclusion(t *testing.T, o Opened) {
 	if version := <-loaded; version != 2 {
 		t.Errorf("the second transaction read version %d; wanted the 2 that it had waited for", version)
 	}
+}
+
+// background runs do beside the test, and returns what waits for its end.
+func background(do func()) (wait func()) {
+	var running sync.WaitGroup
+	running.Go(do)
+	return running.Wait
+}
+
+// heldBy is what both tests of held accounts do: one transaction holds ann, and others want her and bob.
+func heldBy(t *testing.T, o Opened, release func()) {
+	both := []store.Want{want("ann"), want("bob")}
+	if o.Store.Traits().MaxAccounts == 1 {
+		both = both[:1]
+	}
+	if o.Skips && len(both) > 1 {
+		tx, states := begin(t, o.Store, both...)
+		if states[0] != nil || states[1] == nil {
+			t.Fatalf("loaded %v and %v; wanted the held account skipped, and the other one", states[0], states[1])
+		}
+		c := fresh("bob")
+		c.Account.Version = states[1].Account.Version
+		must(t, tx.Save(t.Context(), []holdfast.Changes{c}))
+		tx, _ = begin(t, o.Store, both...)
+		kind(t, tx.Save(t.Context(), []holdfast.Changes{fresh("ann")}), store.Rejected) // was not loaded
+	}
+	for i := range both {
+		both[i].Wait = true
+	}
+	begun := make(chan struct{})
+	var states []*holdfast.State
+	wait := background(func() {
+		tx, err := o.Store.Begin(t.Context())
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		close(begun)
+		if states, err = tx.Load(t.Context(), both); err != nil {
+			t.Error(err)
+		}
+		if err := tx.Abort(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+	<-begun
+	release()
+	wait()
+	for i, state := range states {
+		if state == nil {
+			t.Errorf("%s was skipped by one who would wait", both[i].Name)
+		}
+	}
+	if len(states) != len(both) {
+		t.Errorf("%d states for %d wants", len(states), len(both))
+	}
+}
+
+func held(t *testing.T, o Opened) {
+	must(t, save(t, o.Store, fresh("ann"), fresh("bob")))
+	tx, _ := begin(t, o.Store, want("ann"))
+	heldBy(t, o, func() {
+		c := fresh("ann")
+		c.Account.Version = 1
+		must(t, tx.Save(t.Context(), []holdfast.Changes{c}))
+	})
+	if stored := everythingStored(t, o)["ann"].Account; stored.Version != 2 {
+		t.Errorf("version %d of the account that was held; wanted 2", stored.Version)
+	}
+}
+
+func heldNew(t *testing.T, o Opened) {
+	must(t, save(t, o.Store, fresh("bob")))
+	tx, _ := begin(t, o.Store, want("ann"))
+	heldBy(t, o, func() { must(t, tx.Save(t.Context(), []holdfast.Changes{fresh("ann")})) })
+	if stored := everythingStored(t, o)["ann"].Account; stored.Version != 1 {
+		t.Errorf("version %d of the account that was made; wanted 1", stored.Version)
+	}
+}
+
+func lookedAt(t *testing.T, o Opened) {
+	names := []string{"ann", "bob", "carl"}[:mostAccounts(o.Store, 3)]
+	var wants []store.Want
+	for _, name := range names {
+		wants = append(wants, want(name))
+	}
+	tx, _ := begin(t, o.Store, wants...)
+	must(t, tx.Save(t.Context(), []holdfast.Changes{fresh("ann")}[:min(1, len(names)-1)])) // the others get nothing
+	if stored := everythingStored(t, o); len(stored) != min(1, len(names)-1) {
+		t.Errorf("%d accounts stored", len(stored))
+	}
+	for _, name := range names[1:] {
+		if page := read(t, o.Store, store.Query{Kind: store.QueryState, Account: accountID(name)}); page.State != nil {
+			t.Errorf("%s has a state", name)
+		}
+	}
+	must(t, save(t, o.Store, fresh("bob"), fresh("carl")))
+}
+
+func tooManyAccounts(t *testing.T, o Opened) {
+	most := o.Store.Traits().MaxAccounts
+	if most == 0 {
+		most = 100
+		var wants []store.Want
+		for n := range most {
+			wants = append(wants, want("account "+strconv.Itoa(n)))
+		}
+		load(t, o.Store, wants...)
+		return
+	}
+	tx, err := o.Store.Begin(t.Context())
+	must(t, err)
+	_, err = tx.Load(t.Context(), []store.Want{want("ann"), want("bob")}[:most+1])
+	kind(t, err, store.Rejected)
+	must(t, tx.Abort(t.Context()))
 }
 
 func endedContext(t *testing.T, o Opened) {
