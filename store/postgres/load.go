@@ -1,0 +1,444 @@
+package postgres
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/holdfast-dev/holdfast"
+	"github.com/holdfast-dev/holdfast/store"
+)
+
+var errReadOnly = errors.New("the database was opened for reading only")
+
+// Load takes the locks first, in the order of ids, and reads in later statements of the same round trip, so that no
+// snapshot is older than the lock.
+//
+// An account that another transaction holds is waited for, up to the patience of the options, where its want says so or
+// where it is the only one; otherwise it is skipped. A new account is locked by making it. That can wait, too, for another
+// transaction that makes the same one; among several accounts this wait is short, and afterwards all new ones are skipped.
+func (tx *transaction) Load(ctx context.Context, wants []store.Want) ([]*holdfast.State, error) {
+	const op = "load accounts"
+	if tx.begun {
+		return nil, misuse(op, "a transaction loads once")
+	}
+	tx.begun = true
+	if tx.sharded() && len(wants) > 1 {
+		return nil, misuse(op, "a sharded database loads one account per transaction")
+	}
+	l := newLoading(wants)
+	err := tx.load(ctx, op, l)
+	if errors.Is(err, errNewIsHeld) {
+		l = newLoading(wants)
+		l.skipNew()
+		err = tx.load(ctx, op, l)
+	}
+	if err != nil {
+		return nil, failed(op, err)
+	}
+	tx.wanted, tx.made = make(map[holdfast.AccountID]bool, len(wants)), l.made
+	states := make([]*holdfast.State, len(wants))
+	for i := range wants {
+		if states[i] = l.state(&wants[i]); states[i] != nil {
+			tx.wanted[wants[i].Account] = wants[i].Create
+		}
+	}
+	return states, nil
+}
+
+func (tx *transaction) sharded() bool { return tx.db != nil && tx.db.options.Sharded }
+
+func (tx *transaction) patience() time.Duration {
+	if tx.db == nil {
+		return defaultPatience
+	}
+	return tx.db.options.Patience
+}
+
+func (tx *transaction) load(ctx context.Context, op string, l *loading) error {
+	if err := tx.enter(ctx, op); err != nil {
+		return err
+	}
+	p := &pipeline{}
+	tx.session.begin(p, tx.patience())
+	if tx.sharded() {
+		l.lockByWriting(p)
+	} else {
+		l.lock(p, tx.patience())
+	}
+	l.readOwned(p)
+	tx.session.loaded(p)
+	err := p.run(ctx, tx.session)
+	if err == nil {
+		err = l.tellSkipped(ctx, tx.session)
+	}
+	if err != nil {
+		tx.end().undo(ctx, err)
+	}
+	return err
+}
+
+// loading is what is asked for, as columns, and what has come back.
+type loading struct {
+	wants []store.Want
+
+	waiting, passing         list[uuid] // accounts to wait for, and to skip where they are held
+	makeWaiting, makePassing newAccounts
+	skipsNew                 bool // see skipNew
+
+	named struct{ accounts, reservations list[uuid] }
+	due   struct {
+		accounts list[uuid]
+		at       list[moment]
+	}
+	keys struct {
+		accounts list[uuid]
+		keys     list[string]
+	}
+
+	accounts     map[holdfast.AccountID]*holdfast.Account // locked
+	made         []holdfast.AccountID
+	there        map[holdfast.AccountID]bool // seen without the lock
+	grants       map[holdfast.AccountID][]*holdfast.Grant
+	closed       map[row]bool // those of grants that were not open
+	reservations map[row]*holdfast.Reservation
+	overdue      map[holdfast.AccountID][]*holdfast.Reservation
+	answers      map[answerKey]*holdfast.Answer
+}
+
+type row struct {
+	account holdfast.AccountID
+	id      holdfast.ID
+}
+
+// newAccounts are those that may be made, as columns.
+type newAccounts struct {
+	accounts        list[uuid]
+	projects, names list[string]
+}
+
+func (n *newAccounts) add(want *store.Want) {
+	if want.Create && want.Name != "" {
+		n.accounts = append(n.accounts, uuid(want.Account))
+		n.projects = append(n.projects, want.Project)
+		n.names = append(n.names, want.Name)
+	}
+}
+
+type answerKey struct {
+	account holdfast.AccountID
+	key     string
+}
+
+func newLoading(wants []store.Want) *loading {
+	l := &loading{
+		wants:    wants,
+		accounts: make(map[holdfast.AccountID]*holdfast.Account, len(wants)), grants: make(map[holdfast.AccountID][]*holdfast.Grant, len(wants)),
+		closed: map[row]bool{}, reservations: map[row]*holdfast.Reservation{}, overdue: map[holdfast.AccountID][]*holdfast.Reservation{}, answers: map[answerKey]*holdfast.Answer{},
+	}
+	// Locks are taken in the order of ids, by everybody: two transactions never wait for each other.
+	sorted := make([]*store.Want, len(wants))
+	for i := range wants {
+		sorted[i] = &wants[i]
+	}
+	slices.SortFunc(sorted, func(a, b *store.Want) int { return bytes.Compare(a.Account[:], b.Account[:]) })
+	for _, want := range sorted {
+		if l.waitsFor(want) {
+			l.waiting = append(l.waiting, uuid(want.Account))
+			l.makeWaiting.add(want)
+		} else {
+			l.passing = append(l.passing, uuid(want.Account))
+			l.makePassing.add(want)
+		}
+		l.ask(want)
+	}
+	return l
+}
+
+// waitsFor: whoever is alone keeps nobody else waiting.
+func (l *loading) waitsFor(want *store.Want) bool { return want.Wait || len(l.wants) == 1 }
+
+// ask notes what is wanted of one account, each thing once.
+func (l *loading) ask(want *store.Want) {
+	account := uuid(want.Account)
+	for _, id := range want.Reservations {
+		if _, asked := l.reservations[row{want.Account, id}]; !asked {
+			l.reservations[row{want.Account, id}] = nil
+			l.named.accounts, l.named.reservations = append(l.named.accounts, account), append(l.named.reservations, uuid(id))
+		}
+	}
+	for _, key := range want.Keys {
+		if _, asked := l.answers[answerKey{want.Account, key}]; !asked {
+			l.answers[answerKey{want.Account, key}] = nil
+			l.keys.accounts, l.keys.keys = append(l.keys.accounts, account), append(l.keys.keys, key)
+		}
+	}
+	if !want.OverdueAt.IsZero() {
+		l.due.accounts, l.due.at = append(l.due.accounts, account), append(l.due.at, moment(want.OverdueAt))
+	}
+}
+
+// errNewIsHeld is the cause where making an account had to wait for another transaction that makes the same one, while
+// others of the batch need not have waited. Which of the new ones it was the server does not tell.
+var errNewIsHeld = errors.New("another transaction is making one of the new accounts")
+
+// patienceWithOthers is how long making accounts may keep the others of a batch: longer than another server's batch takes,
+// and shorter than anybody notices.
+const patienceWithOthers = 100 * time.Millisecond
+
+// skipNew makes none of the accounts that are not waited for: those that are not there are as good as held.
+func (l *loading) skipNew() {
+	l.skipsNew = true
+	l.makePassing = newAccounts{}
+}
+
+// lock locks what is there, after it has made what is not. Accounts to wait for come first: nothing that was taken in
+// passing is then held during a wait.
+func (l *loading) lock(p *pipeline, patience time.Duration) {
+	if n := &l.makeWaiting; len(n.accounts) > 0 {
+		p.then(makeAccounts, n.accounts, n.projects, n.names)
+	}
+	if len(l.waiting) > 0 {
+		p.read(l.locked, lockAccounts, l.waiting)
+	}
+	if n := &l.makePassing; len(n.accounts) > 0 {
+		p.then(setLockTimeout, milliseconds(min(patience, patienceWithOthers)))
+		p.then(makeAccounts, n.accounts, n.projects, n.names).meaning("55P03", store.Conflict, errNewIsHeld)
+		p.then(setLockTimeout, milliseconds(patience))
+	}
+	if len(l.passing) > 0 {
+		p.read(l.locked, lockFreeAccounts, l.passing)
+	}
+}
+
+// By primary key; it waits for another transaction that is making the same account, and does nothing where it was made.
+// Save removes what it does not store.
+const makeAccounts = `INSERT INTO holdfast.accounts (account_id, project, name, version, last_entry, active, blocked, notices,
+		created_at, decided_at, plan, language, time_zone)
+	SELECT account_id, project, name, 0, 0, 0, false, false, 'epoch', 'epoch', '', '', ''
+	FROM unnest($1::uuid[], $2::text[], $3::text[]) AS made (account_id, project, name)
+	ON CONFLICT (account_id) DO NOTHING`
+
+// By primary key, sorted before they are locked.
+const lockAccounts = `SELECT ` + accountColumns + ` FROM holdfast.accounts a
+	WHERE a.account_id = ANY ($1::uuid[]) ORDER BY a.account_id FOR UPDATE`
+
+const lockFreeAccounts = lockAccounts + ` SKIP LOCKED`
+
+// lockByWriting is how a sharded database must be locked: reading FOR UPDATE there does not keep a shard from moving away
+// with writes of others in it; a write does.
+func (l *loading) lockByWriting(p *pipeline) {
+	if n := &l.makeWaiting; len(n.accounts) > 0 {
+		p.read(l.locked, makeOrTouchAccount, n.accounts[0], n.projects[0], n.names[0])
+	} else if len(l.waiting) > 0 {
+		p.read(l.locked, touchAccount, l.waiting[0])
+	}
+}
+
+// By primary key.
+const makeOrTouchAccount = `INSERT INTO holdfast.accounts AS a (account_id, project, name, version, last_entry, active, blocked, notices,
+		created_at, decided_at, plan, language, time_zone)
+	VALUES ($1::uuid, $2::text, $3::text, 0, 0, 0, false, false, 'epoch', 'epoch', '', '', '')
+	ON CONFLICT (account_id) DO UPDATE SET version = a.version
+	RETURNING ` + accountColumns
+
+// By primary key.
+const touchAccount = `UPDATE holdfast.accounts AS a SET version = a.version WHERE a.account_id = $1::uuid RETURNING ` + accountColumns
+
+func (l *loading) locked(rows pgx.Rows) error {
+	a, err := scanAccount(rows)
+	if err != nil {
+		return err
+	}
+	l.accounts[a.ID] = &a
+	if a.Version == 0 {
+		l.made = append(l.made, a.ID)
+	}
+	return nil
+}
+
+// readOwned reads what the accounts own. Of accounts that were skipped, what is read here is not looked at.
+func (l *loading) readOwned(p *pipeline) {
+	if len(l.wants) > 0 {
+		p.read(l.grant, selectOpenGrants, slices.Concat(l.waiting, l.passing))
+	}
+	if len(l.named.accounts) > 0 {
+		p.read(l.reservation, selectReservations, l.named.accounts, l.named.reservations)
+		p.read(l.closedGrant, selectClosedGrants, l.named.accounts, l.named.reservations)
+	}
+	if len(l.due.accounts) > 0 {
+		p.read(l.overdueOne, selectOverdue, l.due.accounts, l.due.at, holdfast.MaxOverdue+1)
+		p.read(l.closedGrant, selectClosedGrantsOfOverdue, l.due.accounts, l.due.at, holdfast.MaxOverdue)
+	}
+	if len(l.keys.accounts) > 0 {
+		p.read(l.answer, selectAnswers, l.keys.accounts, l.keys.keys)
+	}
+}
+
+// By the partial index open_grants: closed grants are not even looked at.
+const selectOpenGrants = `SELECT ` + grantColumns + ` FROM holdfast.grants g WHERE g.account_id = ANY ($1::uuid[]) AND g.open`
+
+// By primary key.
+const selectReservations = `SELECT ` + reservationColumns + `
+	FROM unnest($1::uuid[], $2::uuid[]) AS wanted (account_id, reservation_id)
+	JOIN holdfast.reservations r USING (account_id, reservation_id)`
+
+// By the primary keys of both tables: the grants that the reservations took from and that are not open any more. Open ones
+// were read with the account.
+const selectClosedGrants = `SELECT ` + grantColumns + `
+	FROM (
+		SELECT DISTINCT r.account_id, unnest(r.allocation_grants) AS grant_id
+		FROM unnest($1::uuid[], $2::uuid[]) AS wanted (account_id, reservation_id)
+		JOIN holdfast.reservations r USING (account_id, reservation_id)
+	) took
+	JOIN holdfast.grants g USING (account_id, grant_id)
+	WHERE NOT g.open`
+
+// overdueOf is a range of the partial index live_reservations for each account, in its order: the longest overdue first,
+// no further than the bound, without sorting. An interval is [start, end), so that expires_at itself is overdue. The account
+// is locked by an earlier statement, so its last decision is seen as it is.
+const overdueOf = `
+	FROM unnest($1::uuid[], $2::timestamptz[]) AS wanted (account_id, at)
+	JOIN holdfast.accounts a USING (account_id)
+	CROSS JOIN LATERAL (
+		SELECT live.* FROM holdfast.reservations live
+		WHERE live.account_id = wanted.account_id AND live.ended_at IS NULL AND live.expires_at <= greatest(wanted.at, a.decided_at)
+		ORDER BY live.expires_at, live.reservation_id LIMIT $3::integer
+	) r`
+
+const selectOverdue = `SELECT ` + reservationColumns + overdueOf
+
+const selectClosedGrantsOfOverdue = `SELECT ` + grantColumns + `
+	FROM (SELECT DISTINCT r.account_id, unnest(r.allocation_grants) AS grant_id ` + overdueOf + `) took
+	JOIN holdfast.grants g USING (account_id, grant_id)
+	WHERE NOT g.open`
+
+// By primary key.
+const selectAnswers = `SELECT ` + answerColumns + `
+	FROM unnest($1::uuid[], $2::text[]) AS wanted (account_id, key)
+	JOIN holdfast.answers w USING (account_id, key)`
+
+func (l *loading) grant(rows pgx.Rows) error {
+	account, g, err := scanGrant(rows)
+	if err == nil {
+		l.grants[account] = append(l.grants[account], g)
+	}
+	return err
+}
+
+// closedGrant adds a grant that a named and an overdue reservation may both have taken from.
+func (l *loading) closedGrant(rows pgx.Rows) error {
+	account, g, err := scanGrant(rows)
+	if err == nil && !l.closed[row{account, g.ID}] {
+		l.closed[row{account, g.ID}] = true
+		l.grants[account] = append(l.grants[account], g)
+	}
+	return err
+}
+
+func (l *loading) reservation(rows pgx.Rows) error {
+	account, r, err := scanReservation(rows)
+	if err == nil {
+		l.reservations[row{account, r.ID}] = r
+	}
+	return err
+}
+
+func (l *loading) overdueOne(rows pgx.Rows) error {
+	account, r, err := scanReservation(rows)
+	if err == nil {
+		l.overdue[account] = append(l.overdue[account], r)
+	}
+	return err
+}
+
+func (l *loading) answer(rows pgx.Rows) error {
+	account, w, err := scanAnswer(rows)
+	if err == nil {
+		l.answers[answerKey{account, w.Key}] = w
+	}
+	return err
+}
+
+// tellSkipped finds out which of the accounts that were not locked are held by others, and which are not there at all.
+// Most batches have neither, and need no further question.
+func (l *loading) tellSkipped(ctx context.Context, through sender) error {
+	var missing list[uuid]
+	for _, account := range l.passing {
+		if l.accounts[holdfast.AccountID(account)] == nil {
+			missing = append(missing, account)
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	l.there = map[holdfast.AccountID]bool{}
+	p := &pipeline{}
+	p.read(func(rows pgx.Rows) error {
+		var account holdfast.AccountID
+		err := scan(rows, (*uuid)(&account))
+		l.there[account] = true
+		return err
+	}, selectThere, missing)
+	return p.run(ctx, through)
+}
+
+// By primary key.
+const selectThere = `SELECT account_id FROM holdfast.accounts WHERE account_id = ANY ($1::uuid[])`
+
+// state puts together what was read of one account; nil where it was skipped.
+func (l *loading) state(want *store.Want) *holdfast.State {
+	account := l.accounts[want.Account]
+	if account == nil && (l.there[want.Account] || l.skipsNew && want.Create && !l.waitsFor(want)) {
+		return nil
+	}
+	if account == nil || account.Version == 0 {
+		if want.Name != "" {
+			return holdfast.NewState(want.Project, want.Name)
+		}
+		return &holdfast.State{Account: holdfast.Account{ID: want.Account}}
+	}
+	state := stateOf(account, l.grants[want.Account])
+	add := func(r *holdfast.Reservation) {
+		if r == nil {
+			return
+		}
+		if _, known := state.Reservation(r.ID); !known {
+			state.Reservations = append(state.Reservations, r)
+		}
+	}
+	for _, id := range want.Reservations {
+		add(l.reservations[row{want.Account, id}])
+	}
+	overdue := l.overdue[want.Account]
+	slices.SortFunc(overdue, func(a, b *holdfast.Reservation) int {
+		return cmp.Or(a.ExpiresAt.Compare(b.ExpiresAt), bytes.Compare(a.ID[:], b.ID[:]))
+	})
+	if len(overdue) > holdfast.MaxOverdue {
+		overdue, state.MoreOverdue = overdue[:holdfast.MaxOverdue], true
+	}
+	for _, r := range overdue {
+		add(r)
+	}
+	for _, key := range want.Keys {
+		if found := l.answers[answerKey{want.Account, key}]; found != nil {
+			if _, known := state.Answer(key); !known {
+				state.Answers = append(state.Answers, found)
+			}
+		}
+	}
+	return state
+}
+
+// stateOf is an account with its grants, in the order that the contract promises.
+func stateOf(account *holdfast.Account, grants []*holdfast.Grant) *holdfast.State {
+	slices.SortFunc(grants, func(a, b *holdfast.Grant) int {
+		return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), bytes.Compare(a.ID[:], b.ID[:]))
+	})
+	return &holdfast.State{Account: *account, Grants: grants}
+}

@@ -1,0 +1,212 @@
+-- The first schema: accounts with what they own, and the lookup tables of the edges.
+--
+-- Rules (the same for every SQL store):
+--   * account_id leads every primary key, unique constraint, foreign key and index of an account-owned table, so that the
+--     tables can be sharded by it; no foreign key leaves the account.
+--   * One unique index per table: a planner with two of them, both led by the account, may pick the wrong one.
+--   * Times are in UTC and microseconds; NULL means none. An empty list or map is NULL.
+--   * A constraint's name is a sentence that tells what it keeps true.
+--
+-- Only here: a schema of its own, since Join puts these tables beside the caller's; uuid, boolean and timestamptz where
+-- SQLite has blobs and integers; lists as arrays, which are narrower than JSON (row width is what a batch costs); maps and
+-- recorded outcomes as text, because nothing in the database looks into them and jsonb would reorder them; version 0, a
+-- row that a transaction has made to lock an account which it may then store; and outbox.written, because rows have no
+-- order of their own. And no foreign keys inside an account: here each one costs a query and a row lock per row written,
+-- together two fifths of the server's time for a batch. What they would keep true, the one writer keeps: Save writes rows
+-- of accounts alone whose row it has just updated, under lock and fence, and events of no entry beyond its last_entry.
+
+-- +goose Up
+
+SET LOCAL lock_timeout = '2s';
+
+CREATE TABLE holdfast.accounts (
+	account_id uuid        NOT NULL,
+	version    bigint      NOT NULL, -- the fence: every write says which one it read; 0: not stored, only locked
+	last_entry bigint      NOT NULL,
+	active     integer     NOT NULL,
+	blocked    boolean     NOT NULL,
+	notices    boolean     NOT NULL,
+	created_at timestamptz NOT NULL,
+	decided_at timestamptz NOT NULL,
+	project    text        NOT NULL,
+	name       text        NOT NULL,
+	plan       text        NOT NULL,
+	language   text        NOT NULL,
+	time_zone  text        NOT NULL,
+	metadata   text,
+	PRIMARY KEY (account_id),
+	CONSTRAINT account_has_a_project_and_a_name CHECK (project <> '' AND name <> ''),
+	CONSTRAINT version_is_not_negative CHECK (version >= 0),
+	CONSTRAINT last_entry_is_not_negative CHECK (last_entry >= 0),
+	CONSTRAINT active_is_not_negative CHECK (active >= 0)
+) WITH (fillfactor = 70); -- room for the next version of a row on its own page, without touching the index
+
+CREATE TABLE holdfast.grants (
+	account_id uuid        NOT NULL,
+	grant_id   uuid        NOT NULL,
+	granted    bigint      NOT NULL,
+	reserved   bigint      NOT NULL,
+	used       bigint      NOT NULL,
+	voided     bigint      NOT NULL,
+	starts_at  timestamptz NOT NULL,
+	ends_at    timestamptz,
+	created_at timestamptz NOT NULL,
+	priority   integer     NOT NULL,
+	open       boolean     NOT NULL,
+	unit       text        NOT NULL,
+	source     text        NOT NULL,
+	allowance  text        NOT NULL,
+	features   text[],
+	PRIMARY KEY (account_id, grant_id),
+	CONSTRAINT grant_has_a_unit CHECK (unit <> ''),
+	CONSTRAINT source_is_known CHECK (source IN ('allowance', 'rollover', 'promo', 'purchase', 'correction')),
+	CONSTRAINT priority_is_not_negative CHECK (priority >= 0),
+	CONSTRAINT granted_is_a_positive_amount CHECK (granted BETWEEN 1 AND 9007199254740991),
+	CONSTRAINT reserved_is_not_negative CHECK (reserved >= 0),
+	CONSTRAINT used_is_not_negative CHECK (used >= 0),
+	CONSTRAINT voided_is_not_negative CHECK (voided >= 0),
+	CONSTRAINT reserved_used_and_voided_fit_granted CHECK (reserved + used + voided <= granted),
+	CONSTRAINT grant_ends_after_it_starts CHECK (ends_at > starts_at),
+	CONSTRAINT closed_grant_holds_nothing CHECK (open OR reserved = 0)
+) WITH (fillfactor = 70);
+
+-- Every decision loads the account's open grants and none of the closed ones, of which there are ever more.
+CREATE INDEX open_grants ON holdfast.grants (account_id) WHERE open;
+
+CREATE TABLE holdfast.reservations (
+	account_id         uuid        NOT NULL,
+	reservation_id     uuid        NOT NULL,
+	quantity           bigint      NOT NULL,
+	price_amount       bigint      NOT NULL,
+	reserved           bigint      NOT NULL,
+	used               bigint      NOT NULL,
+	unbilled           bigint      NOT NULL,
+	late_used          bigint      NOT NULL,
+	refunded           bigint      NOT NULL,
+	catalog_version    bigint      NOT NULL,
+	ttl_microseconds   bigint      NOT NULL,
+	created_at         timestamptz NOT NULL,
+	expires_at         timestamptz NOT NULL,
+	ended_at           timestamptz,
+	late_at            timestamptz,
+	lease_expires_at   timestamptz,
+	attempts           integer     NOT NULL,
+	state              text        NOT NULL,
+	feature            text        NOT NULL,
+	price_unit         text        NOT NULL,
+	allocation_grants  uuid[],   -- what it took from which grant, in burn order: one grant and one source each,
+	allocation_sources text[],
+	allocation_amounts bigint[], -- and three amounts each: reserved, used, refunded
+	key                text        NOT NULL,
+	surface            text        NOT NULL,
+	metadata           text,
+	usage              text,
+	cause              text        NOT NULL,
+	worker             text        NOT NULL,
+	lease_token        text        NOT NULL,
+	PRIMARY KEY (account_id, reservation_id),
+	CONSTRAINT reservation_has_a_feature CHECK (feature <> ''),
+	CONSTRAINT quantity_is_positive CHECK (quantity >= 1),
+	CONSTRAINT state_is_known CHECK (state IN ('reserved', 'running', 'committed', 'released', 'expired')),
+	CONSTRAINT live_reservation_has_not_ended CHECK ((state IN ('reserved', 'running')) = (ended_at IS NULL)),
+	CONSTRAINT price_is_not_negative CHECK (price_amount >= 0),
+	CONSTRAINT every_allocation_has_its_source_and_amounts CHECK (
+		cardinality(allocation_sources) IS NOT DISTINCT FROM cardinality(allocation_grants)
+		AND cardinality(allocation_amounts) IS NOT DISTINCT FROM 3 * cardinality(allocation_grants)),
+	CONSTRAINT held_is_an_amount CHECK (reserved BETWEEN 0 AND 9007199254740991),
+	CONSTRAINT used_fits_reserved CHECK (used BETWEEN 0 AND reserved),
+	CONSTRAINT unbilled_is_not_negative CHECK (unbilled >= 0),
+	CONSTRAINT late_used_is_not_negative CHECK (late_used >= 0),
+	CONSTRAINT late_use_follows_expiry CHECK (CASE WHEN late_at IS NULL THEN late_used = 0 ELSE state = 'expired' END),
+	CONSTRAINT refunded_fits_charged CHECK (refunded BETWEEN 0 AND used + late_used),
+	CONSTRAINT ttl_is_positive CHECK (ttl_microseconds > 0),
+	CONSTRAINT reservation_expires_after_it_begins CHECK (expires_at > created_at),
+	CONSTRAINT attempts_is_not_negative CHECK (attempts >= 0)
+) WITH (fillfactor = 80);
+
+-- The live ones, the longest overdue first within the account. It serves two readers: the load of an account's overdue
+-- reservations (a range of one account, already in order), and the sweeper's scan over all accounts. The scan wants time
+-- first, and the rule wants the account first; so it walks this index from end to end. That costs as much as there is
+-- live work, and never grows with history: an account holds no more live reservations than its plan has slots.
+CREATE INDEX live_reservations ON holdfast.reservations (account_id, expires_at, reservation_id) WHERE ended_at IS NULL;
+
+-- The ledger. No statement of the product updates or deletes a row.
+CREATE TABLE holdfast.entries (
+	account_id     uuid        NOT NULL,
+	entry_no       bigint      NOT NULL,
+	effective_at   timestamptz NOT NULL,
+	recorded_at    timestamptz NOT NULL,
+	available      bigint      NOT NULL,
+	reserved       bigint      NOT NULL,
+	reservation_id uuid,
+	kind           text        NOT NULL,
+	unit           text        NOT NULL,
+	delta_grants   uuid[],   -- what changed: one grant each,
+	delta_amounts  bigint[], -- and four amounts each: granted, reserved, used, voided
+	key            text        NOT NULL,
+	actor          text        NOT NULL,
+	reason         text        NOT NULL,
+	PRIMARY KEY (account_id, entry_no), -- the second fence: no two decisions write the same number
+	CONSTRAINT entries_count_from_one CHECK (entry_no >= 1),
+	CONSTRAINT entry_has_a_kind CHECK (kind <> ''),
+	CONSTRAINT every_delta_has_its_amounts CHECK (
+		cardinality(delta_amounts) IS NOT DISTINCT FROM 4 * cardinality(delta_grants)),
+	CONSTRAINT available_after_is_not_negative CHECK (available >= 0),
+	CONSTRAINT reserved_after_is_not_negative CHECK (reserved >= 0)
+);
+
+CREATE TABLE holdfast.answers (
+	account_id  uuid        NOT NULL,
+	command_id  uuid        NOT NULL,
+	fingerprint uuid        NOT NULL, -- sixteen bytes of a hash; a uuid holds them without the head of a bytea
+	recorded_at timestamptz NOT NULL,
+	key         text        NOT NULL,
+	outcome     text        NOT NULL,
+	PRIMARY KEY (account_id, key),
+	CONSTRAINT answer_has_a_key CHECK (key <> '')
+);
+
+-- What is to be told outside. A row points to the entry that it tells of instead of repeating it.
+CREATE TABLE holdfast.outbox (
+	account_id     uuid        NOT NULL,
+	event_id       uuid        NOT NULL,
+	written        bigint      NOT NULL, -- the order of writing within the account: its version, then a count (see save.go)
+	entry_no       bigint,
+	figure         bigint      NOT NULL,
+	at             timestamptz NOT NULL,
+	reservation_id uuid,
+	kind           text        NOT NULL,
+	PRIMARY KEY (account_id, event_id),
+	CONSTRAINT event_has_a_kind CHECK (kind <> ''),
+	CONSTRAINT figure_is_not_negative CHECK (figure >= 0)
+);
+
+-- Lookup tables: small, unique over all accounts, and outside every account.
+
+CREATE TABLE holdfast.projects (
+	name text NOT NULL,
+	PRIMARY KEY (name),
+	CONSTRAINT project_has_a_name CHECK (name <> '')
+);
+
+CREATE TABLE holdfast.api_keys (
+	hash       bytea       NOT NULL,
+	created_at timestamptz NOT NULL,
+	revoked_at timestamptz,
+	id         text        NOT NULL,
+	project    text        NOT NULL,
+	scopes     text[],
+	note       text        NOT NULL,
+	PRIMARY KEY (hash),
+	CONSTRAINT key_is_for_a_known_project FOREIGN KEY (project) REFERENCES holdfast.projects (name),
+	CONSTRAINT hash_has_thirty_two_bytes CHECK (length(hash) = 32),
+	CONSTRAINT key_has_an_id CHECK (id <> '')
+);
+
+CREATE TABLE holdfast.catalogs (
+	version    bigint      NOT NULL,
+	created_at timestamptz NOT NULL,
+	source     text        NOT NULL,
+	PRIMARY KEY (version),
+	CONSTRAINT catalog_versions_count_from_one CHECK (version >= 1)
+);

@@ -1,0 +1,463 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/holdfast-dev/holdfast"
+	"github.com/holdfast-dev/holdfast/store"
+)
+
+// saveFor bounds a Save that is on its way: after it the connection is given up, and the outcome is in doubt.
+const saveFor = 20 * time.Second
+
+// Save writes one statement per table, all in one round trip that ends with COMMIT. The caller's context is looked at
+// before anything is sent and not afterwards, where giving up would only breed doubt.
+func (tx *transaction) Save(ctx context.Context, changes []holdfast.Changes) error {
+	const op = "save accounts"
+	if tx.session == nil || tx.wanted == nil {
+		return misuse(op, "a transaction saves once, after it has loaded")
+	}
+	p, err := tx.plan(ctx, op, changes)
+	if err != nil {
+		tx.end().undo(ctx, err)
+		return failed(op, err)
+	}
+	s := tx.end()
+	sending, cancel := context.WithTimeout(context.WithoutCancel(ctx), saveFor)
+	defer cancel()
+	if err := p.run(sending, s); err != nil {
+		failure := s.interpret(op, err)
+		s.undo(ctx, err)
+		return failure
+	}
+	s.release()
+	return nil
+}
+
+// plan checks what may be saved and makes the pipeline: the account first, so that a lost fence is found before anything
+// else is tried, and then what it owns.
+func (tx *transaction) plan(ctx context.Context, op string, changes []holdfast.Changes) (*pipeline, error) {
+	if err := ended(ctx, op); err != nil {
+		return nil, err
+	}
+	stored := make(map[holdfast.AccountID]bool, len(changes))
+	for i := range changes {
+		a := &changes[i].Account
+		create, loaded := tx.wanted[a.ID]
+		if !loaded {
+			return nil, misuse(op, "only loaded accounts can be saved")
+		}
+		if a.Version == 0 && !create {
+			return nil, misuse(op, "only accounts wanted with Create can be inserted")
+		}
+		stored[a.ID] = true
+	}
+	p := &pipeline{}
+	tx.session.write(p)
+	tx.unmake(p, stored)
+	for _, write := range []func(*pipeline, []holdfast.Changes) error{
+		saveAccounts, insertGrants, updateGrants, insertReservations, updateReservations, insertEntries, saveAnswers, insertEvents,
+	} {
+		if err := write(p, changes); err != nil {
+			return nil, err
+		}
+	}
+	tx.session.commit(p)
+	return p, nil
+}
+
+// unmake removes the accounts that Load has made and that are not stored after all.
+func (tx *transaction) unmake(p *pipeline, stored map[holdfast.AccountID]bool) {
+	var left list[uuid]
+	for _, account := range tx.made {
+		if !stored[account] {
+			left = append(left, uuid(account))
+		}
+	}
+	if len(left) > 0 {
+		p.then(deleteMade, left)
+	}
+}
+
+// By primary key.
+const deleteMade = `DELETE FROM holdfast.accounts WHERE account_id = ANY ($1::uuid[]) AND version = 0`
+
+// The rules that statements below check, in words.
+var (
+	errOvertaken   = errors.New("an account was changed meanwhile")
+	errEntryTaken  = errors.New("an entry's number was given to another meanwhile")
+	errNoGrant     = errors.New("a changed grant is not stored")
+	errNoReserving = errors.New("a changed reservation is not stored")
+)
+
+// saveAccounts is the fence: it fails unless every account still is as it was read.
+func saveAccounts(p *pipeline, changes []holdfast.Changes) error {
+	if len(changes) == 0 {
+		return nil
+	}
+	var (
+		accounts                              list[uuid]
+		versions, lastEntries, actives        list[int64]
+		plans, languages, timeZones, metadata list[string]
+		blocked, notices                      list[bool]
+		created, decided                      list[moment]
+	)
+	for i := range changes {
+		a := &changes[i].Account
+		pairs, err := jsonOrNone(a.Metadata)
+		if err != nil {
+			return err
+		}
+		accounts = append(accounts, uuid(a.ID))
+		versions, lastEntries, actives = append(versions, a.Version), append(lastEntries, a.LastEntry), append(actives, int64(a.Active))
+		plans, languages, timeZones = append(plans, a.Plan), append(languages, a.Language), append(timeZones, a.TimeZone)
+		blocked, notices, metadata = append(blocked, a.Blocked), append(notices, a.Notices), append(metadata, pairs)
+		created, decided = append(created, moment(a.CreatedAt)), append(decided, moment(a.DecidedAt))
+	}
+	p.then(updateAccounts, accounts, versions, lastEntries, actives, plans, languages, timeZones, blocked, notices, metadata, created, decided, int64(len(changes))).
+		meaning(divisionByZero, store.Conflict, errOvertaken)
+	return nil
+}
+
+// By primary key. Dividing by zero is how a statement can fail when rows are missing, and keep the server from the COMMIT
+// that was sent behind it. created_at is written to an account that is stored for the first time; project and name were
+// written when it was made.
+const updateAccounts = `WITH changed AS (
+		UPDATE holdfast.accounts a SET version = a.version + 1, last_entry = w.last_entry, active = w.active, plan = w.plan,
+			language = w.language, time_zone = w.time_zone, blocked = w.blocked, notices = w.notices, metadata = NULLIF(w.metadata, ''),
+			created_at = CASE a.version WHEN 0 THEN w.created_at ELSE a.created_at END, decided_at = w.decided_at
+		FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::boolean[], $9::boolean[],
+				$10::text[], $11::timestamptz[], $12::timestamptz[])
+			AS w (account_id, version, last_entry, active, plan, language, time_zone, blocked, notices, metadata, created_at, decided_at)
+		WHERE a.account_id = w.account_id AND a.version = w.version
+		RETURNING 1
+	)
+	SELECT 1 / (count(*) = $13::bigint)::integer FROM changed`
+
+func insertGrants(p *pipeline, changes []holdfast.Changes) error {
+	var (
+		accounts, ids                               list[uuid]
+		units, sources, allowances, features        list[string]
+		priorities, granted, reserved, used, voided list[int64]
+		starts, ends, created                       list[moment]
+		open                                        list[bool]
+	)
+	for i := range changes {
+		for _, g := range changes[i].NewGrants {
+			accounts, ids = append(accounts, uuid(changes[i].Account.ID)), append(ids, uuid(g.ID))
+			units, sources, allowances = append(units, g.Unit), append(sources, string(g.Source)), append(allowances, g.Allowance)
+			features, priorities = append(features, textsLiteral(g.Features)), append(priorities, int64(g.Priority))
+			granted, reserved = append(granted, int64(g.Granted)), append(reserved, int64(g.Reserved))
+			used, voided = append(used, int64(g.Used)), append(voided, int64(g.Voided))
+			starts, ends, created = append(starts, moment(g.StartsAt)), append(ends, moment(g.EndsAt)), append(created, moment(g.CreatedAt))
+			open = append(open, g.Open)
+		}
+	}
+	if len(ids) > 0 {
+		p.then(insertGrantsText, accounts, ids, units, sources, allowances, features, priorities, granted, reserved, used, voided, starts, ends, created, open)
+	}
+	return nil
+}
+
+const insertGrantsText = `INSERT INTO holdfast.grants (account_id, grant_id, unit, source, allowance, features, priority,
+		granted, reserved, used, voided, starts_at, ends_at, created_at, open)
+	SELECT account_id, grant_id, unit, source, allowance, NULLIF(features, '')::text[], priority,
+		granted, reserved, used, voided, starts_at, ends_at, created_at, open
+	FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::bigint[], $9::bigint[],
+			$10::bigint[], $11::bigint[], $12::timestamptz[], $13::timestamptz[], $14::timestamptz[], $15::boolean[])
+		AS w (account_id, grant_id, unit, source, allowance, features, priority, granted, reserved, used, voided,
+			starts_at, ends_at, created_at, open)`
+
+func updateGrants(p *pipeline, changes []holdfast.Changes) error {
+	var (
+		accounts, ids          list[uuid]
+		reserved, used, voided list[int64]
+		open                   list[bool]
+	)
+	for i := range changes {
+		for _, g := range changes[i].Grants {
+			accounts, ids = append(accounts, uuid(changes[i].Account.ID)), append(ids, uuid(g.ID))
+			reserved, used, voided = append(reserved, int64(g.Reserved)), append(used, int64(g.Used)), append(voided, int64(g.Voided))
+			open = append(open, g.Open)
+		}
+	}
+	if len(ids) > 0 {
+		p.then(updateGrantsText, accounts, ids, reserved, used, voided, open, int64(len(ids))).
+			meaning(divisionByZero, store.Rejected, errNoGrant)
+	}
+	return nil
+}
+
+// By primary key. What a grant was made with, granted above all, has no statement that could change it.
+const updateGrantsText = `WITH changed AS (
+		UPDATE holdfast.grants g SET reserved = w.reserved, used = w.used, voided = w.voided, open = w.open
+		FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::bigint[], $5::bigint[], $6::boolean[])
+			AS w (account_id, grant_id, reserved, used, voided, open)
+		WHERE g.account_id = w.account_id AND g.grant_id = w.grant_id
+		RETURNING 1
+	)
+	SELECT 1 / (count(*) = $7::bigint)::integer FROM changed`
+
+// allocations are those of many reservations, as three columns.
+type allocations struct{ grants, sources, amounts list[string] }
+
+func (c *allocations) add(r *holdfast.Reservation) {
+	var grants, sources, amounts []byte
+	for _, a := range r.Allocations {
+		grants = element(grants, a.Grant.String())
+		sources = quoted(sources, string(a.Source))
+		for _, amount := range []holdfast.Amount{a.Reserved, a.Used, a.Refunded} {
+			amounts = element(amounts, strconv.FormatInt(int64(amount), 10))
+		}
+	}
+	c.grants, c.sources, c.amounts = append(c.grants, literal(grants)), append(c.sources, literal(sources)), append(c.amounts, literal(amounts))
+}
+
+func insertReservations(p *pipeline, changes []holdfast.Changes) error {
+	var (
+		accounts, ids                                         list[uuid]
+		features, states, priceUnits, keys, surfaces          list[string]
+		metadata, usages, causes, workers, tokens             list[string]
+		quantities, priceAmounts, reserved, used, unbilled    list[int64]
+		lateUsed, refunded, catalogVersions, ttls, attempts   list[int64]
+		lateAt, createdAt, expiresAt, endedAt, leaseExpiresAt list[moment]
+		allocated                                             allocations
+	)
+	for i := range changes {
+		for _, r := range changes[i].NewReservations {
+			pairs, err1 := jsonOrNone(r.Metadata)
+			usage, err2 := jsonOrNone(r.Usage)
+			if err := errors.Join(err1, err2); err != nil {
+				return err
+			}
+			accounts, ids = append(accounts, uuid(changes[i].Account.ID)), append(ids, uuid(r.ID))
+			features, states, priceUnits = append(features, r.Feature), append(states, string(r.State)), append(priceUnits, r.Price.Unit)
+			keys, surfaces, metadata, usages = append(keys, r.Key), append(surfaces, r.Surface), append(metadata, pairs), append(usages, usage)
+			causes, workers, tokens = append(causes, r.Cause), append(workers, r.Worker), append(tokens, r.LeaseToken)
+			quantities, priceAmounts = append(quantities, int64(r.Quantity)), append(priceAmounts, int64(r.Price.Amount))
+			reserved, used, unbilled = append(reserved, int64(r.Reserved)), append(used, int64(r.Used)), append(unbilled, int64(r.Unbilled))
+			lateUsed, refunded = append(lateUsed, int64(r.LateUsed)), append(refunded, int64(r.Refunded))
+			catalogVersions, ttls, attempts = append(catalogVersions, r.CatalogVersion), append(ttls, r.TTL.Microseconds()), append(attempts, int64(r.Attempts))
+			lateAt, createdAt, expiresAt = append(lateAt, moment(r.LateAt)), append(createdAt, moment(r.CreatedAt)), append(expiresAt, moment(r.ExpiresAt))
+			endedAt, leaseExpiresAt = append(endedAt, moment(r.EndedAt)), append(leaseExpiresAt, moment(r.LeaseExpiresAt))
+			allocated.add(r)
+		}
+	}
+	if len(ids) > 0 {
+		p.then(insertReservationsText, accounts, ids, features, quantities, states, priceUnits, priceAmounts,
+			allocated.grants, allocated.sources, allocated.amounts, reserved, used, unbilled, lateUsed, refunded, lateAt,
+			keys, surfaces, metadata, usages, catalogVersions, ttls, createdAt, expiresAt, endedAt, causes, workers, tokens, leaseExpiresAt, attempts)
+	}
+	return nil
+}
+
+const insertReservationsText = `INSERT INTO holdfast.reservations (account_id, reservation_id, feature, quantity, state, price_unit, price_amount,
+		allocation_grants, allocation_sources, allocation_amounts, reserved, used, unbilled, late_used, refunded, late_at,
+		key, surface, metadata, usage, catalog_version, ttl_microseconds, created_at, expires_at, ended_at,
+		cause, worker, lease_token, lease_expires_at, attempts)
+	SELECT account_id, reservation_id, feature, quantity, state, price_unit, price_amount,
+		NULLIF(allocation_grants, '')::uuid[], NULLIF(allocation_sources, '')::text[], NULLIF(allocation_amounts, '')::bigint[],
+		reserved, used, unbilled, late_used, refunded, late_at,
+		key, surface, NULLIF(metadata, ''), NULLIF(usage, ''), catalog_version, ttl_microseconds, created_at, expires_at, ended_at,
+		cause, worker, lease_token, lease_expires_at, attempts
+	FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::bigint[], $8::text[], $9::text[], $10::text[],
+			$11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[], $15::bigint[], $16::timestamptz[], $17::text[], $18::text[],
+			$19::text[], $20::text[], $21::bigint[], $22::bigint[], $23::timestamptz[], $24::timestamptz[], $25::timestamptz[],
+			$26::text[], $27::text[], $28::text[], $29::timestamptz[], $30::bigint[])
+		AS w (account_id, reservation_id, feature, quantity, state, price_unit, price_amount,
+			allocation_grants, allocation_sources, allocation_amounts, reserved, used, unbilled, late_used, refunded, late_at,
+			key, surface, metadata, usage, catalog_version, ttl_microseconds, created_at, expires_at, ended_at,
+			cause, worker, lease_token, lease_expires_at, attempts)`
+
+func updateReservations(p *pipeline, changes []holdfast.Changes) error {
+	var (
+		accounts, ids                                list[uuid]
+		states, causes, workers, tokens              list[string]
+		used, unbilled, lateUsed, refunded, attempts list[int64]
+		lateAt, expiresAt, endedAt, leaseExpiresAt   list[moment]
+		allocated                                    allocations
+	)
+	for i := range changes {
+		for _, r := range changes[i].Reservations {
+			accounts, ids = append(accounts, uuid(changes[i].Account.ID)), append(ids, uuid(r.ID))
+			states, causes, workers, tokens = append(states, string(r.State)), append(causes, r.Cause), append(workers, r.Worker), append(tokens, r.LeaseToken)
+			used, unbilled, lateUsed = append(used, int64(r.Used)), append(unbilled, int64(r.Unbilled)), append(lateUsed, int64(r.LateUsed))
+			refunded, attempts = append(refunded, int64(r.Refunded)), append(attempts, int64(r.Attempts))
+			lateAt, expiresAt = append(lateAt, moment(r.LateAt)), append(expiresAt, moment(r.ExpiresAt))
+			endedAt, leaseExpiresAt = append(endedAt, moment(r.EndedAt)), append(leaseExpiresAt, moment(r.LeaseExpiresAt))
+			allocated.add(r)
+		}
+	}
+	if len(ids) > 0 {
+		p.then(updateReservationsText, accounts, ids, states, allocated.grants, allocated.sources, allocated.amounts,
+			used, unbilled, lateUsed, refunded, lateAt, expiresAt, endedAt, causes, workers, tokens, leaseExpiresAt, attempts, int64(len(ids))).
+			meaning(divisionByZero, store.Rejected, errNoReserving)
+	}
+	return nil
+}
+
+// By primary key. What was decided at the reserve (feature, price, amount, key, …) has no statement that could change it.
+const updateReservationsText = `WITH changed AS (
+		UPDATE holdfast.reservations r SET state = w.state, allocation_grants = NULLIF(w.allocation_grants, '')::uuid[],
+			allocation_sources = NULLIF(w.allocation_sources, '')::text[], allocation_amounts = NULLIF(w.allocation_amounts, '')::bigint[],
+			used = w.used, unbilled = w.unbilled, late_used = w.late_used, refunded = w.refunded, late_at = w.late_at,
+			expires_at = w.expires_at, ended_at = w.ended_at, cause = w.cause, worker = w.worker, lease_token = w.lease_token,
+			lease_expires_at = w.lease_expires_at, attempts = w.attempts
+		FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::bigint[], $9::bigint[],
+				$10::bigint[], $11::timestamptz[], $12::timestamptz[], $13::timestamptz[], $14::text[], $15::text[], $16::text[],
+				$17::timestamptz[], $18::bigint[])
+			AS w (account_id, reservation_id, state, allocation_grants, allocation_sources, allocation_amounts,
+				used, unbilled, late_used, refunded, late_at, expires_at, ended_at, cause, worker, lease_token, lease_expires_at, attempts)
+		WHERE r.account_id = w.account_id AND r.reservation_id = w.reservation_id
+		RETURNING 1
+	)
+	SELECT 1 / (count(*) = $19::bigint)::integer FROM changed`
+
+func insertEntries(p *pipeline, changes []holdfast.Changes) error {
+	var (
+		accounts, reservations                                     list[uuid]
+		numbers, available, reserved                               list[int64]
+		kinds, units, keys, actors, reasons, grants, deltasAmounts list[string]
+		effective, recorded                                        list[moment]
+	)
+	for i := range changes {
+		for j := range changes[i].Entries {
+			e := &changes[i].Entries[j]
+			changed, amounts := deltas(e)
+			accounts, reservations, numbers = append(accounts, uuid(changes[i].Account.ID)), append(reservations, uuid(e.Reservation)), append(numbers, e.No)
+			available, reserved = append(available, int64(e.Available)), append(reserved, int64(e.Reserved))
+			kinds, units, keys = append(kinds, string(e.Kind)), append(units, e.Unit), append(keys, e.Key)
+			actors, reasons = append(actors, e.Actor), append(reasons, e.Reason)
+			grants, deltasAmounts = append(grants, changed), append(deltasAmounts, amounts)
+			effective, recorded = append(effective, moment(e.EffectiveAt)), append(recorded, moment(e.RecordedAt))
+		}
+	}
+	if len(numbers) > 0 {
+		p.then(insertEntriesText, accounts, numbers, kinds, units, grants, deltasAmounts, reservations, keys, actors, reasons,
+			effective, recorded, available, reserved).meaning(uniqueViolation, store.Conflict, errEntryTaken) // the second fence
+	}
+	return nil
+}
+
+const insertEntriesText = `INSERT INTO holdfast.entries (account_id, entry_no, kind, unit, delta_grants, delta_amounts, reservation_id,
+		key, actor, reason, effective_at, recorded_at, available, reserved)
+	SELECT account_id, entry_no, kind, unit, NULLIF(delta_grants, '')::uuid[], NULLIF(delta_amounts, '')::bigint[], NULLIF(reservation_id, ` + noID + `),
+		key, actor, reason, effective_at, recorded_at, available, reserved
+	FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::uuid[], $8::text[], $9::text[], $10::text[],
+			$11::timestamptz[], $12::timestamptz[], $13::bigint[], $14::bigint[])
+		AS w (account_id, entry_no, kind, unit, delta_grants, delta_amounts, reservation_id, key, actor, reason,
+			effective_at, recorded_at, available, reserved)`
+
+func deltas(e *holdfast.Entry) (grantsLiteral, amountsLiteral string) {
+	var grants, amounts []byte
+	for _, d := range e.Deltas {
+		grants = element(grants, d.Grant.String())
+		for _, amount := range []holdfast.Amount{d.Granted, d.Reserved, d.Used, d.Voided} {
+			amounts = element(amounts, strconv.FormatInt(int64(amount), 10))
+		}
+	}
+	return literal(grants), literal(amounts)
+}
+
+func saveAnswers(p *pipeline, changes []holdfast.Changes) error {
+	var (
+		accounts, fingerprints, commands list[uuid]
+		keys, outcomes                   list[string]
+		recorded                         list[moment]
+	)
+	for i := range changes {
+		for _, w := range changes[i].Answers {
+			outcome, err := json.Marshal(w.Outcome)
+			if err != nil {
+				return err
+			}
+			accounts, fingerprints, commands = append(accounts, uuid(changes[i].Account.ID)), append(fingerprints, uuid(w.Fingerprint)), append(commands, uuid(w.Command))
+			keys, outcomes, recorded = append(keys, w.Key), append(outcomes, string(outcome)), append(recorded, moment(w.RecordedAt))
+		}
+	}
+	if len(keys) > 0 {
+		p.then(upsertAnswers, accounts, keys, fingerprints, commands, outcomes, recorded)
+	}
+	return nil
+}
+
+// By primary key. Where a recorded refusal was decided afresh, the new answer takes its place.
+const upsertAnswers = `INSERT INTO holdfast.answers (account_id, key, fingerprint, command_id, outcome, recorded_at)
+	SELECT account_id, key, fingerprint, command_id, outcome, recorded_at
+	FROM unnest($1::uuid[], $2::text[], $3::uuid[], $4::uuid[], $5::text[], $6::timestamptz[])
+		AS w (account_id, key, fingerprint, command_id, outcome, recorded_at)
+	ON CONFLICT (account_id, key) DO UPDATE SET fingerprint = excluded.fingerprint, command_id = excluded.command_id,
+		outcome = excluded.outcome, recorded_at = excluded.recorded_at`
+
+// mostEvents is the room that outbox.written has for the events of one save of an account, many times what a batch brings.
+const mostEvents = 1 << 16
+
+func insertEvents(p *pipeline, changes []holdfast.Changes) error {
+	var (
+		accounts, ids, reservations list[uuid]
+		kinds                       list[string]
+		written, entries, figures   list[int64]
+		at                          list[moment]
+	)
+	for i := range changes {
+		for j := range changes[i].Events {
+			e := &changes[i].Events[j]
+			if e.Entry < 0 || e.Entry > changes[i].Account.LastEntry { // entries are numbered without gaps
+				return misuse("save accounts", "event_tells_of_an_entry_of_the_account")
+			}
+			accounts, ids, reservations = append(accounts, uuid(changes[i].Account.ID)), append(ids, uuid(e.ID)), append(reservations, uuid(e.Reservation))
+			kinds, entries, figures = append(kinds, string(e.Kind)), append(entries, e.Entry), append(figures, int64(e.Figure))
+			written, at = append(written, (changes[i].Account.Version+1)*mostEvents+int64(j)), append(at, moment(e.At))
+		}
+	}
+	if len(ids) > 0 {
+		p.then(insertEventsText, accounts, ids, written, kinds, entries, reservations, figures, at)
+	}
+	return nil
+}
+
+// By primary key. An event that is there already tells of the same fact, and is dropped; ON CONFLICT names the key, so
+// that nothing else is dropped with it.
+const insertEventsText = `INSERT INTO holdfast.outbox (account_id, event_id, written, kind, entry_no, reservation_id, figure, at)
+	SELECT account_id, event_id, written, kind, NULLIF(entry_no, 0), NULLIF(reservation_id, ` + noID + `), figure, at
+	FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[], $5::bigint[], $6::uuid[], $7::bigint[], $8::timestamptz[])
+		AS w (account_id, event_id, written, kind, entry_no, reservation_id, figure, at)
+	ON CONFLICT (account_id, event_id) DO NOTHING`
+
+// A list inside a row is sent as the text of an array: PostgreSQL has no arrays of arrays of different lengths. An empty
+// one is the empty text, which SQL turns into NULL.
+
+// element adds to a list what needs no quotes.
+func element(list []byte, text string) []byte {
+	if len(list) > 0 {
+		list = append(list, ',')
+	}
+	return append(list, text...)
+}
+
+// quoted adds any text.
+func quoted(list []byte, text string) []byte {
+	return element(list, `"`+quotes.Replace(text)+`"`)
+}
+
+var quotes = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
+
+func literal(list []byte) string {
+	if len(list) == 0 {
+		return ""
+	}
+	return "{" + string(list) + "}"
+}
+
+func textsLiteral(texts []string) string {
+	var list []byte
+	for _, text := range texts {
+		list = quoted(list, text)
+	}
+	return literal(list)
+}
