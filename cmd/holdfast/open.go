@@ -16,7 +16,8 @@ import (
 
 // databaseFlags name the database; every command that needs one embeds them.
 type databaseFlags struct {
-	DB string `name:"db" default:"sqlite:holdfast.db" env:"HOLDFAST_DB" placeholder:"URL" help:"Where the data is: sqlite:PATH, postgres://USER:PASSWORD@HOST:PORT/DATABASE, or memory: for nothing that lasts."`
+	DB    string `name:"db" default:"sqlite:holdfast.db" env:"HOLDFAST_DB" placeholder:"URL" help:"Where the data is: sqlite:PATH, postgres://USER:PASSWORD@HOST:PORT/DATABASE, or memory: for nothing that lasts."`
+	Trace bool   `kong:"-"` // make spans of what PostgreSQL is asked
 }
 
 // database is a store and what the edges keep beside it.
@@ -49,7 +50,7 @@ func (f databaseFlags) open(ctx context.Context, want access) (database, error) 
 	case found && scheme == "sqlite" && path != "":
 		return sqlite.Open(ctx, path, sqlite.Options{Serve: want == serving, ReadOnly: want == reading})
 	case found && (scheme == "postgres" || scheme == "postgresql"):
-		return postgres.Open(ctx, f.DB, postgres.Options{ReadOnly: want == reading})
+		return postgres.Open(ctx, f.DB, postgres.Options{ReadOnly: want == reading, Trace: f.Trace})
 	case f.DB == "memory:":
 		return memory.Open(), nil
 	}

@@ -28,6 +28,7 @@ type serveCommand struct {
 	Dev        bool          `help:"For trying out, on this machine only: project dev, with the key from HOLDFAST_DEV_KEY, or a new one that is printed."`
 	DevKey     string        `kong:"-"`
 	SweepEvery time.Duration `default:"5s" env:"HOLDFAST_SWEEP_EVERY" help:"How often overdue reservations are looked for."`
+	Traces     string        `env:"HOLDFAST_TRACES" placeholder:"URL" help:"Send traces of what PostgreSQL is asked to this OpenTelemetry collector (OTLP over HTTP)."`
 	LogLevel   slog.Level    `default:"INFO" env:"HOLDFAST_LOG_LEVEL" help:"DEBUG, INFO, WARN or ERROR."`
 }
 
@@ -38,6 +39,14 @@ func (c serveCommand) Run(ctx context.Context, t *terminal) error {
 	c.DevKey = os.Getenv("HOLDFAST_DEV_KEY")
 	if err := c.check(); err != nil {
 		return err
+	}
+	if c.Traces != "" {
+		stop, err := startTraces(ctx, c.Traces)
+		if err != nil {
+			return err
+		}
+		defer stop()
+		c.Trace = true
 	}
 	db, err := c.open(ctx, serving)
 	if err != nil {

@@ -1,6 +1,10 @@
 package acceptance
 
 import (
+	"bytes"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"testing"
 	"time"
 
@@ -42,4 +46,30 @@ func TestADatabaseThatIsDownAndBackLosesNothing(t *testing.T) {
 		t.Error("an acknowledged answer was lost")
 	}
 	verified(t, db)
+}
+
+func TestTracesGoToACollectorWithoutTheArguments(t *testing.T) {
+	received := make(chan []byte, 100)
+	collector := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if r.URL.Path == "/v1/traces" {
+			received <- body
+		}
+	}))
+	defer collector.Close()
+	s := serve(t, pgtest.NewEmpty(t), "--traces", collector.URL)
+	s.account("a-secret-name", 5)
+	if code := s.interrupt(); code != 0 { // what is left is sent at the end
+		t.Fatalf("exit %d\n%s", code, s.notes)
+	}
+	var all []byte
+	for len(received) > 0 {
+		all = append(all, <-received...)
+	}
+	if !bytes.Contains(all, []byte("INSERT INTO holdfast.grants")) {
+		t.Errorf("no span of the save in %d bytes", len(all))
+	}
+	if bytes.Contains(all, []byte("a-secret-name")) {
+		t.Error("an argument is in the traces")
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/exaring/otelpgx"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -26,6 +27,9 @@ type Options struct {
 	Sharded bool
 	// ReadOnly never makes, migrates or changes anything. Begin gives transactions that cannot load.
 	ReadOnly bool
+	// Trace makes a span of every batch of statements, with OpenTelemetry's global provider, which drops them unless the
+	// program has set another. Arguments are not in them.
+	Trace bool
 	// Patience bounds every wait for a lock, and for a connection of the pool. 0: 2 seconds.
 	Patience time.Duration
 }
@@ -114,6 +118,9 @@ func configure(url string, options Options) (*pgxpool.Config, error) {
 		connection.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
 	}
 	connection.DialFunc = dial(connection.ConnectTimeout)
+	if options.Trace {
+		connection.Tracer = otelpgx.NewTracer()
+	}
 	config.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
 		register(conn.TypeMap())
 		return nil

@@ -39,7 +39,12 @@ type session interface {
 }
 
 // Begin touches nothing: locks are taken by Load.
-func (db *DB) Begin(context.Context) (store.Tx, error) { return &transaction{db: db}, nil }
+func (db *DB) Begin(context.Context) (store.Tx, error) {
+	if db.options.Trace {
+		return &traced{Tx: &transaction{db: db}}, nil
+	}
+	return &transaction{db: db}, nil
+}
 
 // enter takes the session, where it is not the caller's.
 func (tx *transaction) enter(ctx context.Context, op string) error {
