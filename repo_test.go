@@ -293,6 +293,7 @@ var arrows = map[string][]string{
 	"store/sqlite/migration":   {},
 	"store/postgres/migration": {},
 	"internal/acceptance":      {},
+	"internal/browser":         {},
 	"internal/pgtest":          {"store/postgres/migration"},
 	"internal/faultstore":      {".", "store"},
 	"internal/sim":             {".", "store", "engine", "store/memory", "internal/faultstore"},
@@ -341,8 +342,8 @@ func TestOnlyStoresKnowADatabase(t *testing.T) {
 
 func TestNoStatementChangesALedgerEntry(t *testing.T) {
 	h := theHouse(t)
-	change := regexp.MustCompile("(?i)\\b(update|delete\\s+from|replace\\s+into|insert\\s+or\\s+replace\\s+into|truncate)\\s+[\"`]?(ledger_)?(entry|entries)\\b")
-	inserts := regexp.MustCompile("(?i)\\binsert\\s+into\\s+[\"`]?(ledger_)?(entry|entries)\\b")
+	change := regexp.MustCompile("(?i)\\b(update|delete\\s+from|replace\\s+into|insert\\s+or\\s+replace\\s+into|truncate)\\s+[\"`]?(holdfast\\.)?(ledger_)?(entry|entries)\\b")
+	inserts := regexp.MustCompile("(?i)\\binsert\\s+into\\s+[\"`]?(holdfast\\.)?(ledger_)?(entry|entries)\\b")
 	written := false
 	for _, name := range h.paths {
 		if !strings.HasPrefix(name, "store/") || strings.HasSuffix(name, "_test.go") {

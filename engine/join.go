@@ -31,6 +31,12 @@ func (j *Joined) Submit(ctx context.Context, command holdfast.Command) (holdfast
 	if err := e.refused(account); err != nil {
 		return holdfast.Outcome{}, err
 	}
+	saved := false
+	defer func() {
+		if !saved { // what was only read or locked leaves no trace in the caller's transaction
+			_ = j.tx.Abort(context.WithoutCancel(ctx))
+		}
+	}()
 	g := &group{line: &line{account: account}, commands: []*pending{{command: command, answer: make(chan answer, 1)}}}
 	a := &attempt{engine: e, groups: []*group{g}, wait: true}
 	now := e.Now()
@@ -57,6 +63,7 @@ func (j *Joined) Submit(ctx context.Context, command holdfast.Command) (holdfast
 		if err := j.tx.Save(ctx, []holdfast.Changes{changes}); err != nil {
 			return holdfast.Outcome{}, rolledBack(err)
 		}
+		saved = true
 	}
 	return outcome, nil
 }

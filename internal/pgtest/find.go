@@ -108,7 +108,7 @@ func look(bin, source string) *installation {
 func fromDebian() (*installation, error) {
 	apt, err := exec.LookPath("apt-get")
 	if err != nil || os.Geteuid() != 0 {
-		return nil, errors.New("Debian's package: needs apt-get and root")
+		return nil, errors.New("the package of Debian: needs apt-get and root")
 	}
 	for _, arguments := range [][]string{{"update", "-q"}, {"install", "-y", "-q", "--no-install-recommends", "postgresql"}} {
 		install := exec.Command(apt, arguments...)
@@ -119,7 +119,7 @@ func fromDebian() (*installation, error) {
 	}
 	found := newest("/usr/lib/postgresql/*/bin", "installed from Debian's packages")
 	if found == nil {
-		return nil, fmt.Errorf("Debian's package of this release is older than PostgreSQL %d", oldest)
+		return nil, fmt.Errorf("the package of this release of Debian is older than PostgreSQL %d", oldest)
 	}
 	return found, nil
 }

@@ -163,3 +163,14 @@ func TestAJoinedTransactionWithAnOldSnapshotIsAConflict(t *testing.T) {
 		must(t, tx.Rollback(t.Context()))
 	}
 }
+
+func TestSaveLeavesNoRowOfAnAccountThatItDoesNotStore(t *testing.T) {
+	t.Parallel()
+	url := pgtest.New(t)
+	db := opened(t, url, Options{})
+	tx, states := loaded(t, db, wants("ann", "bob", "carl")...)
+	must(t, tx.Save(t.Context(), []holdfast.Changes{answered(states[1], "k")}))
+	if names := asked[string](t, raw(t, url), `SELECT string_agg(name, ' ') FROM holdfast.accounts`); names != "bob" {
+		t.Errorf("there are rows of %s; wanted bob alone", names)
+	}
+}

@@ -283,10 +283,14 @@ func (l *loading) readOwned(p *pipeline) {
 // By the partial index open_grants: closed grants are not even looked at.
 const selectOpenGrants = `SELECT ` + grantColumns + ` FROM holdfast.grants g WHERE g.account_id = ANY ($1::uuid[]) AND g.open`
 
-// By primary key.
+// By primary key, once per row of wanted. LATERAL with OFFSET 0 is what holds the planner to that: of a join it may read
+// the table first, from one end of the index to the other, and a plan that was made while the table was empty stays.
 const selectReservations = `SELECT ` + reservationColumns + `
 	FROM unnest($1::uuid[], $2::uuid[]) AS wanted (account_id, reservation_id)
-	JOIN holdfast.reservations r USING (account_id, reservation_id)`
+	CROSS JOIN LATERAL (
+		SELECT named.* FROM holdfast.reservations named
+		WHERE named.account_id = wanted.account_id AND named.reservation_id = wanted.reservation_id OFFSET 0
+	) r`
 
 // By the primary keys of both tables: the grants that the reservations took from and that are not open any more. Open ones
 // were read with the account.
@@ -294,34 +298,42 @@ const selectClosedGrants = `SELECT ` + grantColumns + `
 	FROM (
 		SELECT DISTINCT r.account_id, unnest(r.allocation_grants) AS grant_id
 		FROM unnest($1::uuid[], $2::uuid[]) AS wanted (account_id, reservation_id)
-		JOIN holdfast.reservations r USING (account_id, reservation_id)
-	) took
-	JOIN holdfast.grants g USING (account_id, grant_id)
-	WHERE NOT g.open`
+		CROSS JOIN LATERAL (
+			SELECT named.account_id, named.allocation_grants FROM holdfast.reservations named
+			WHERE named.account_id = wanted.account_id AND named.reservation_id = wanted.reservation_id OFFSET 0
+		) r
+	) took ` + closedGrantsOfTook
+
+const closedGrantsOfTook = `
+	CROSS JOIN LATERAL (
+		SELECT closed.* FROM holdfast.grants closed
+		WHERE closed.account_id = took.account_id AND closed.grant_id = took.grant_id AND NOT closed.open OFFSET 0
+	) g`
 
 // overdueOf is a range of the partial index live_reservations for each account, in its order: the longest overdue first,
 // no further than the bound, without sorting. An interval is [start, end), so that expires_at itself is overdue. The account
 // is locked by an earlier statement, so its last decision is seen as it is.
 const overdueOf = `
 	FROM unnest($1::uuid[], $2::timestamptz[]) AS wanted (account_id, at)
-	JOIN holdfast.accounts a USING (account_id)
 	CROSS JOIN LATERAL (
 		SELECT live.* FROM holdfast.reservations live
-		WHERE live.account_id = wanted.account_id AND live.ended_at IS NULL AND live.expires_at <= greatest(wanted.at, a.decided_at)
+		WHERE live.account_id = wanted.account_id AND live.ended_at IS NULL AND live.expires_at <= greatest(wanted.at,
+			(SELECT a.decided_at FROM holdfast.accounts a WHERE a.account_id = wanted.account_id))
 		ORDER BY live.expires_at, live.reservation_id LIMIT $3::integer
 	) r`
 
 const selectOverdue = `SELECT ` + reservationColumns + overdueOf
 
 const selectClosedGrantsOfOverdue = `SELECT ` + grantColumns + `
-	FROM (SELECT DISTINCT r.account_id, unnest(r.allocation_grants) AS grant_id ` + overdueOf + `) took
-	JOIN holdfast.grants g USING (account_id, grant_id)
-	WHERE NOT g.open`
+	FROM (SELECT DISTINCT r.account_id, unnest(r.allocation_grants) AS grant_id ` + overdueOf + `) took ` + closedGrantsOfTook
 
 // By primary key.
 const selectAnswers = `SELECT ` + answerColumns + `
 	FROM unnest($1::uuid[], $2::text[]) AS wanted (account_id, key)
-	JOIN holdfast.answers w USING (account_id, key)`
+	CROSS JOIN LATERAL (
+		SELECT recorded.* FROM holdfast.answers recorded
+		WHERE recorded.account_id = wanted.account_id AND recorded.key = wanted.key OFFSET 0
+	) w`
 
 func (l *loading) grant(rows pgx.Rows) error {
 	account, g, err := scanGrant(rows)

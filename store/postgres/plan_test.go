@@ -1,0 +1,147 @@
+package postgres
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/holdfast-dev/holdfast/internal/pgtest"
+)
+
+// plans are the statements that a decision, a page or the sweeper waits for, and the indexes that they are meant to use:
+// no other, and no table from end to end.
+var plans = map[string]string{
+	lockAccounts:                "accounts_pkey",
+	lockFreeAccounts:            "accounts_pkey",
+	touchAccount:                "accounts_pkey",
+	selectThere:                 "accounts_pkey",
+	deleteMade:                  "accounts_pkey",
+	selectOpenGrants:            "open_grants",
+	selectReservations:          "reservations_pkey",
+	selectClosedGrants:          "grants_pkey reservations_pkey",
+	selectOverdue:               "accounts_pkey live_reservations",
+	selectClosedGrantsOfOverdue: "accounts_pkey grants_pkey live_reservations",
+	selectAnswers:               "answers_pkey",
+	selectAccount:               "accounts_pkey",
+	selectReservationsOnPage:    "reservations_pkey",
+	selectLiveReservations:      "live_reservations",
+	selectReservationOnPage:     "reservations_pkey",
+	selectGrantsOnPage:          "grants_pkey",
+	selectEntriesOnPage:         "entries_pkey",
+	selectEvents:                "outbox_pkey",
+	selectDue:                   "live_reservations",
+	selectAccounts:              "accounts_pkey",
+	selectAllGrants:             "grants_pkey",
+	selectAllReservations:       "reservations_pkey",
+	selectAllEntries:            "entries_pkey",
+}
+
+// updates are planned each time, with what is to be written.
+var updates = map[string]string{
+	updateAccounts:         "accounts_pkey",
+	updateGrantsText:       "grants_pkey",
+	updateReservationsText: "reservations_pkey",
+}
+
+var (
+	parameter = regexp.MustCompile(`\$\d+`)
+	usedIndex = regexp.MustCompile(`(?:Index Scan|Index Only Scan)(?: Backward)? using (\w+)|Bitmap Index Scan on (\w+)`)
+)
+
+func TestStatementsUseTheIndexTheyAreMeantForHoweverLargeTheTablesAre(t *testing.T) {
+	t.Parallel()
+	url := pgtest.New(t)
+	opened(t, url, Options{})
+	check := func(when string, settings string, plans map[string]string) {
+		t.Helper()
+		conn := raw(t, url) // plans are made once per connection
+		execute(t, conn, `BEGIN`)
+		execute(t, conn, setReading)
+		execute(t, conn, settings)
+		n := 0
+		for text, wanted := range plans {
+			n++
+			plan := explained(t, conn, fmt.Sprint("statement_", n), text)
+			used := map[string]bool{}
+			for _, found := range usedIndex.FindAllStringSubmatch(plan, -1) {
+				used[found[1]+found[2]] = true
+			}
+			got := strings.Join(slices.Sorted(maps.Keys(used)), " ")
+			// A scan of an index without a condition reads all of it.
+			scans, conditions := len(usedIndex.FindAllString(plan, -1)), strings.Count(plan, "Index Cond: ")
+			if got != wanted || strings.Contains(plan, "Seq Scan") || scans != conditions {
+				t.Errorf("%s:\n%s\nuses %s; wanted %s\n%s", when, text, got, wanted, plan)
+			}
+		}
+		execute(t, conn, `ROLLBACK`)
+	}
+	const once, eachTime = `SET LOCAL plan_cache_mode = force_generic_plan`, `SET LOCAL plan_cache_mode = force_custom_plan`
+	check("with empty tables", once, plans)
+	conn := raw(t, url)
+	execute(t, conn, `ANALYZE`)
+	check("with empty tables that were analysed", once, plans)
+	fill(t, conn)
+	check("with large tables that were never analysed since", once, plans)
+	check("with large tables that were never analysed since", eachTime, updates)
+	execute(t, conn, `ANALYZE`)
+	check("with large tables", once, plans)
+	check("with large tables", eachTime, updates)
+}
+
+// explained is the plan that the store's settings make of a statement, whatever its parameters are.
+func explained(t *testing.T, conn *pgx.Conn, name, text string) string {
+	t.Helper()
+	numbers := map[string]bool{}
+	for _, found := range parameter.FindAllString(text, -1) {
+		numbers[found] = true
+	}
+	execute(t, conn, fmt.Sprintf("PREPARE %s AS %s", name, text))
+	var arguments string
+	for n := range len(numbers) {
+		switch {
+		case strings.Contains(text, fmt.Sprintf("$%d::uuid[]", n+1)): // as many as a batch has
+			arguments += ", '{" + strings.TrimSuffix(strings.Repeat(id(n).String()+",", 250), ",") + "}'"
+		default:
+			arguments += ", NULL"
+		}
+	}
+	if arguments != "" {
+		arguments = "(" + arguments[len(", "):] + ")"
+	}
+	rows, err := conn.Query(t.Context(), fmt.Sprintf("EXPLAIN (COSTS OFF) EXECUTE %s%s", name, arguments), pgx.QueryExecModeSimpleProtocol)
+	must(t, err)
+	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	must(t, err)
+	return strings.Join(lines, "\n")
+}
+
+// fill makes a thousand accounts with a history: of ten grants one is open, of forty reservations two are live.
+func fill(t *testing.T, conn *pgx.Conn) {
+	t.Helper()
+	for _, text := range []string{
+		`INSERT INTO holdfast.accounts (account_id, version, last_entry, active, blocked, notices, created_at, decided_at, project, name, plan, language, time_zone)
+			SELECT md5('account' || a)::uuid, 1, 40, 2, false, true, now(), now(), 'shop', 'account ' || a, '', '', '' FROM generate_series(1, 1000) a`,
+		`INSERT INTO holdfast.grants (account_id, grant_id, granted, reserved, used, voided, starts_at, created_at, priority, open, unit, source, allowance)
+			SELECT md5('account' || a)::uuid, md5('grant' || g)::uuid, 10, 0, 10, 0, now(), now(), 10, g = 10, 'credit', 'purchase', ''
+			FROM generate_series(1, 1000) a, generate_series(1, 10) g`,
+		`INSERT INTO holdfast.reservations (account_id, reservation_id, quantity, price_amount, reserved, used, unbilled, late_used, refunded,
+				catalog_version, ttl_microseconds, created_at, expires_at, ended_at, attempts, state, feature, price_unit, allocation_grants,
+				allocation_sources, allocation_amounts, key, surface, cause, worker, lease_token)
+			SELECT md5('account' || a)::uuid, md5('reservation' || r)::uuid, 1, 1, 1, 0, 0, 0, 0, 1, 1, now(), now() + '1h', CASE WHEN r > 2 THEN now() END, 0,
+				CASE WHEN r > 2 THEN 'released' ELSE 'reserved' END, 'image', 'credit', ARRAY[md5('grant1')::uuid], ARRAY['purchase'], ARRAY[1, 0, 0], 'k' || r, '', '', '', ''
+			FROM generate_series(1, 1000) a, generate_series(1, 40) r`,
+		`INSERT INTO holdfast.entries (account_id, entry_no, effective_at, recorded_at, available, reserved, kind, unit, key, actor, reason)
+			SELECT md5('account' || a)::uuid, n, now(), now(), 0, 0, 'reserve', 'credit', '', '', '' FROM generate_series(1, 1000) a, generate_series(1, 40) n`,
+		`INSERT INTO holdfast.answers (account_id, command_id, fingerprint, recorded_at, key, outcome)
+			SELECT md5('account' || a)::uuid, md5('c')::uuid, md5('f')::uuid, now(), 'k' || n, '{}' FROM generate_series(1, 1000) a, generate_series(1, 40) n`,
+		`INSERT INTO holdfast.outbox (account_id, event_id, written, entry_no, figure, at, kind)
+			SELECT md5('account' || a)::uuid, md5('event' || n)::uuid, n, n, 0, now(), 'reservation.reserve' FROM generate_series(1, 1000) a, generate_series(1, 40) n`,
+	} {
+		execute(t, conn, text)
+	}
+}
