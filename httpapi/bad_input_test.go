@@ -394,7 +394,7 @@ func TestWhatIsLeftOutMayBeSentEmpty(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	request.Header.Set("Authorization", "Bearer all")
+	request.Header.Set("Authorization", "Bearer "+allKey)
 	request.Header.Set("Idempotency-Key", "m1")
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {

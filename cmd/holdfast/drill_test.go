@@ -124,7 +124,8 @@ func TestDrillSaysWhyADatabaseCannotBeOpened(t *testing.T) {
 		t.Fatal(err)
 	}
 	for db, says := range map[string]string{
-		"postgres://localhost/holdfast":                                  "is not supported: use sqlite:PATH",
+		"postgres://127.0.0.1:1/holdfast":                                "cannot be reached",
+		"mysql://localhost/holdfast":                                     "use sqlite:PATH",
 		"sqlite:" + filepath.Join(t.TempDir(), "missing", "holdfast.db"): "make the directory first",
 		"sqlite:" + noDatabase:                                           noDatabase,
 	} {

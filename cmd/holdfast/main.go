@@ -22,7 +22,9 @@ type cli struct {
 	Serve   serveCommand   `cmd:"" help:"Serve the HTTP API."`
 	Demo    demoCommand    `cmd:"" help:"Show one charge for two presses, a worker that dies, and what the database believes."`
 	Drill   drillCommand   `cmd:"" help:"Run the acceptance scenarios on your own database, in a scratch project."`
+	Bench   benchCommand   `cmd:"" help:"Measure the engine on your own database server, in a scratch database, beside simpler ways to do the same."`
 	Verify  verifyCommand  `cmd:"" help:"Prove that the ledger adds up. Exit 1 on any difference."`
+	Migrate migrateCommand `cmd:"" help:"Bring the database to this program's schema. Serving does it too."`
 	Catalog catalogCommand `cmd:"" help:"Work on catalog files."`
 	Account accountCommand `cmd:"" help:"Look at an account, or grant it something."`
 	Key     keyCommand     `cmd:"" help:"Make API keys."`
