@@ -1,87 +1,141 @@
 "use strict";
 
 // Everything from the document is put in as text, never as markup.
-function element(name, text, className) {
+function element(name, className, ...parts) {
 	const made = document.createElement(name);
-	if (text) made.textContent = text;
 	if (className) made.className = className;
+	made.append(...parts.filter((part) => part !== undefined && part !== ""));
 	return made;
 }
 
-function table(head, rows) {
-	const made = element("table");
-	for (const [cell, cells] of [["th", [head]], ["td", rows]]) {
-		for (const row of cells) {
-			const line = element("tr");
-			for (const text of row) line.append(element(cell, text));
-			made.append(line);
-		}
+// folded is closed until somebody opens it.
+function folded(head, ...parts) {
+	const made = element("details", "", element("summary", "", ...head));
+	made.append(...parts);
+	return made;
+}
+
+// breakable is a path that a narrow screen breaks at its slashes.
+function breakable(path) {
+	const [start, ...rest] = path.split(/(?=[/])/);
+	return [start, ...rest.flatMap((part) => [element("wbr"), part])];
+}
+
+// between puts a word between the parts of a list.
+function between(word, lists) {
+	return lists.flatMap((list, i) => i === 0 ? list : [word, ...list]);
+}
+
+// The address names a call or a shape: it is opened, and whatever it is folded into.
+function showNamed() {
+	const named = document.getElementById(location.hash.slice(1));
+	if (!named) return;
+	for (let at = named; at; at = at.parentElement) {
+		if (at.localName === "details") at.open = true;
 	}
-	return made;
+	named.scrollIntoView();
+	const head = named.querySelector("summary");
+	if (head) head.focus();
 }
 
-fetch("/openapi.json").then((answer) => {
-	if (!answer.ok) throw new Error("status " + answer.status);
-	return answer.json();
-}).then((api) => {
+// render shows the whole document: the calls by their tags, then the shapes that they send and answer.
+function render(api) {
 	const schemas = api.components.schemas;
-	const resolve = (schema) => schema.$ref ? schemas[schema.$ref.split("/").pop()] : schema;
+	const nameOf = (schema) => schema.$ref.split("/").pop();
 
-	// word says what a value is, in a few words.
-	function word(schema) {
-		if (schema.$ref) return schema.$ref.split("/").pop();
-		if (schema.anyOf) return schema.anyOf.map(word).join(" or ");
-		if (schema.enum) return schema.enum.join(" or ");
+	// kind says what a value is, in a few words; shapes lead to their fields.
+	function kind(schema) {
+		if (schema.$ref) {
+			const link = element("a", "", nameOf(schema));
+			link.href = "#" + nameOf(schema);
+			return [link];
+		}
+		if (schema.anyOf) return between(" or ", schema.anyOf.map(kind));
+		if (schema.enum) return [schema.enum.join(" or ")];
+		if (schema.items) return ["list of ", ...kind(schema.items)];
 		const type = [].concat(schema.type || "any").join(" or ");
-		if (schema.items) return "list of " + word(schema.items);
-		return schema.format === "date-time" ? type.replace("string", "time") : type;
+		if (schema.format === "date-time") return [type.replace("string", "time")];
+		const values = schema.additionalProperties;
+		return values && values.type ? [type + " of ", ...kind(values)] : [type];
 	}
 
-	function fields(schema) {
-		if (schema.anyOf) return schema.anyOf.flatMap((one) => [element("p", word(one)), ...fields(one)]);
-		const shown = resolve(schema);
-		if (!shown.properties) return [];
-		const required = shown.required || [];
-		const rows = Object.entries(shown.properties).map(([name, field]) =>
-			[name, word(field), required.includes(name) ? "always" : "may be left out", field.description || ""]);
-		return [table(["field", "type", "", ""], rows)];
+	// described is a list of what has a name, a type and a meaning.
+	function described(rows) {
+		return element("dl", "", ...rows.map(({ name, type, text }) =>
+			element("div", "field", element("dt", "name", name), element("dd", "type", ...type), element("dd", "", text))));
+	}
+
+	// fields are those of a shape. A request refuses unknown fields and says what it requires; an answer what may be missing.
+	function fields(shape) {
+		const isRequest = shape.additionalProperties === false;
+		if (!shape.properties) return isRequest ? [element("p", "type", "no fields")] : [];
+		const required = shape.required || [];
+		return [described(Object.entries(shape.properties).map(([name, field]) => {
+			let note = "";
+			if (isRequest && required.includes(name)) note = ", required";
+			if (!isRequest && !required.includes(name)) note = ", may be left out";
+			return { name, type: [...kind(field), note], text: field.description };
+		}))];
+	}
+
+	// content is what a body holds: the name of its shape, or of each that it may have, and the fields.
+	function content(schema) {
+		if (schema.anyOf) return schema.anyOf.flatMap(content);
+		return [element("p", "type", ...kind(schema)), ...fields(schema.$ref ? schemas[nameOf(schema)] : schema)];
+	}
+
+	function answer(status, response) {
+		const parts = Object.values(response.content || {}).flatMap((body) => body.schema ? content(body.schema) : []);
+		const headers = Object.entries(response.headers || {});
+		if (headers.length > 0) {
+			parts.push(element("h3", "", "Headers"), described(headers.map(([name, header]) =>
+				({ name, type: kind(header.schema), text: header.description }))));
+		}
+		return folded([element("span", "status", status + " "), response.description], ...parts);
 	}
 
 	function call(method, path, operation) {
-		const made = element("details");
+		const line = element("span", "line", element("span", "method", method.toUpperCase()),
+			element("span", "path", ...breakable(path)), element("span", "note", operation.summary));
+		const made = folded([line], element("p", "", operation.description));
 		made.id = operation.operationId;
-		const head = element("summary");
-		head.append(element("span", method.toUpperCase(), "method"), element("span", path, "path"), element("span", operation.summary, "note"));
-		made.append(head, element("p", operation.description));
 		if (operation.parameters) {
-			made.append(element("h4", "Parameters"), table(["name", "in", "type", ""],
-				operation.parameters.map((p) => [p.name, p.in + (p.required ? ", required" : ""), word(p.schema), p.description || ""])));
+			made.append(element("h3", "", "Parameters"), described(operation.parameters.map((parameter) => ({
+				name: parameter.name,
+				type: [parameter.in + ", ", ...kind(parameter.schema), parameter.required ? ", required" : ""],
+				text: parameter.description,
+			}))));
 		}
 		if (operation.requestBody) {
-			const schema = operation.requestBody.content["application/json"].schema;
-			made.append(element("h4", "Body"), ...fields(schema));
+			made.append(element("h3", "", "Body"), ...content(operation.requestBody.content["application/json"].schema));
 		}
-		for (const [status, response] of Object.entries(operation.responses)) {
-			made.append(element("h4", status + " " + response.description));
-			for (const content of Object.values(response.content || {})) {
-				const shown = element("details");
-				shown.append(element("summary", word(content.schema)), ...fields(content.schema));
-				made.append(shown);
-			}
-		}
+		made.append(element("h3", "", "Answers"), ...Object.entries(operation.responses).map(([status, response]) => answer(status, response)));
 		return made;
 	}
 
 	document.getElementById("about").textContent = api.info.description + " Version " + api.info.version + ".";
 	const calls = document.getElementById("calls");
 	for (const tag of api.tags) {
-		calls.append(element("h2", tag.name));
+		calls.append(element("h2", "", tag.name));
 		for (const [path, item] of Object.entries(api.paths)) {
 			for (const [method, operation] of Object.entries(item)) {
 				if (operation.tags.includes(tag.name)) calls.append(call(method, path, operation));
 			}
 		}
 	}
-}).catch((error) => {
+	calls.append(element("h2", "", "Shapes"));
+	for (const [name, schema] of Object.entries(schemas)) {
+		const made = folded([element("span", "name", name)], ...fields(schema));
+		made.id = name;
+		calls.append(made);
+	}
+	addEventListener("hashchange", showNamed);
+	showNamed();
+}
+
+fetch("/openapi.json").then((answer) => {
+	if (!answer.ok) throw new Error("status " + answer.status);
+	return answer.json();
+}).then(render).catch((error) => {
 	document.getElementById("about").textContent = "The document at /openapi.json could not be read: " + error.message;
 });

@@ -5,13 +5,16 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -41,10 +44,37 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
+// lookAtSources makes go test see that these tests depend on the whole product: another process builds it, so their results
+// would come from the cache whatever has changed. What is looked at before a test runs is not noted, so TestMain cannot do it.
+var lookAtSources = sync.OnceValue(func() error {
+	return filepath.WalkDir("../..", func(name string, entry fs.DirEntry, err error) error {
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil // somebody else's temporary file
+		case err != nil:
+			return err
+		case entry.IsDir() && slices.Contains([]string{".git", "bin", "docs", "testdata"}, entry.Name()):
+			return filepath.SkipDir
+		case entry.Type().IsRegular() && !strings.HasSuffix(name, ".md"):
+			_, _ = os.Stat(name) // the looking is what counts
+		}
+		return nil
+	})
+})
+
+// command is a run of the binary that has not begun.
+func command(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	if err := lookAtSources(); err != nil {
+		t.Fatal(err)
+	}
+	return exec.Command(binary, args...)
+}
+
 // holdfast runs a command to its end.
 func holdfast(t *testing.T, args ...string) (out, notes string, code int) {
 	t.Helper()
-	cmd := exec.Command(binary, args...)
+	cmd := command(t, args...)
 	cmd.Env = environment()
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
@@ -102,7 +132,7 @@ func serve(t *testing.T, db string, args ...string) *server {
 
 func start(t *testing.T, key string, env []string, args ...string) *server {
 	t.Helper()
-	s := &server{t: t, key: key, notes: &safeBuffer{}, cmd: exec.Command(binary, args...)}
+	s := &server{t: t, key: key, notes: &safeBuffer{}, cmd: command(t, args...)}
 	s.cmd.Env = environment(env...)
 	s.cmd.Stderr = s.notes
 	out, err := s.cmd.StdoutPipe()
