@@ -7,9 +7,10 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"strings"
 	"sync"
 	"time"
+
+	"github.com/holdfast-dev/holdfast/internal/debian"
 )
 
 // errNone says what to install.
@@ -73,35 +74,8 @@ func look(name, source string) (program, told string) {
 
 // fromDebian installs the distribution's package.
 func fromDebian() error {
-	apt, err := exec.LookPath("apt-get")
-	if err != nil || os.Geteuid() != 0 {
-		return errors.New("the package of Debian: needs apt-get and root")
-	}
-	for _, arguments := range [][]string{{"update", "-q"}, {"install", "-y", "-q", "--no-install-recommends", "chromium"}} {
-		if err := aptGet(apt, arguments...); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// aptGet runs apt-get, again while another one runs: other test binaries install what they need at the same time, and
-// the lock of `update` is one that apt-get does not wait for.
-func aptGet(apt string, arguments ...string) error {
-	run := func() (string, error) {
-		install := exec.Command(apt, append([]string{"-o", "DPkg::Lock::Timeout=300"}, arguments...)...)
-		install.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C")
-		out, err := install.CombinedOutput()
-		return strings.TrimSpace(string(out)), err
-	}
-	deadline := time.Now().Add(5 * time.Minute)
-	out, err := run()
-	for err != nil && strings.Contains(out, "Could not get lock") && time.Now().Before(deadline) {
-		time.Sleep(time.Second)
-		out, err = run()
-	}
-	if err != nil {
-		return fmt.Errorf("apt-get %s: %w: %s", arguments[0], err, out[strings.LastIndex(out, "\n")+1:])
+	if err := debian.Install("chromium"); err != nil {
+		return fmt.Errorf("the package of Debian: %w", err)
 	}
 	return nil
 }

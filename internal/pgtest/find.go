@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"github.com/holdfast-dev/holdfast/internal/debian"
 )
 
 // oldest is the first major version that the product supports.
@@ -104,18 +106,10 @@ func look(bin, source string) *installation {
 	return &installation{bin: bin, version: version, source: source}
 }
 
-// fromDebian installs the distribution's package. RUNLEVEL=1 keeps its scripts from starting a service.
+// fromDebian installs the distribution's package; its service is not started.
 func fromDebian() (*installation, error) {
-	apt, err := exec.LookPath("apt-get")
-	if err != nil || os.Geteuid() != 0 {
-		return nil, errors.New("the package of Debian: needs apt-get and root")
-	}
-	for _, arguments := range [][]string{{"update", "-q"}, {"install", "-y", "-q", "--no-install-recommends", "postgresql"}} {
-		install := exec.Command(apt, arguments...)
-		install.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive", "RUNLEVEL=1")
-		if out, err := install.CombinedOutput(); err != nil {
-			return nil, fmt.Errorf("apt-get %s: %w: %s", arguments[0], err, lastLine(out))
-		}
+	if err := debian.Install("postgresql"); err != nil {
+		return nil, fmt.Errorf("the package of Debian: %w", err)
 	}
 	found := newest("/usr/lib/postgresql/*/bin", "installed from Debian's packages")
 	if found == nil {
