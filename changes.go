@@ -28,9 +28,7 @@ func (s *State) Changes() (Changes, bool) {
 		Entries:         d.entries,
 		Events:          d.events,
 	}
-	any := d.account || len(changes.NewGrants)+len(changes.Grants)+len(changes.NewReservations)+len(changes.Reservations)+
-		len(changes.Answers)+len(changes.Entries)+len(changes.Events) > 0
-	return changes, any
+	return changes, d.any()
 }
 
 func pick[T any](list []*T, keep func(*T) bool) []*T {

@@ -61,7 +61,7 @@ func decide(catalog *Catalog, state *State, command Command, now time.Time) Outc
 		d.open()
 		state.record(&Answer{Key: command.Key, Fingerprint: print, Command: command.ID, Outcome: outcome, RecordedAt: d.now})
 	}
-	if _, changed := state.Changes(); changed {
+	if state.dirty.any() {
 		state.Account.DecidedAt = d.now
 	}
 	return outcome

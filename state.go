@@ -32,6 +32,11 @@ type dirty struct {
 	events                        []Event
 }
 
+// any reports whether anything was changed. Every decision of a batch asks, so it collects nothing.
+func (d *dirty) any() bool {
+	return d.account || len(d.newGrants)+len(d.grants)+len(d.newReservations)+len(d.reservations)+len(d.answers)+len(d.entries)+len(d.events) > 0
+}
+
 // NewState is the state of an account that nobody has stored yet.
 func NewState(project, name string) *State {
 	return &State{Account: Account{ID: AccountIDOf(project, name), Project: project, Name: name, Notices: true}}

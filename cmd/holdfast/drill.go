@@ -23,7 +23,7 @@ type drillCommand struct{ databaseFlags }
 
 func (c drillCommand) Run(ctx context.Context, t *terminal) error {
 	d := &drill{
-		name:    c.DB,
+		name:    c.name(),
 		project: "drill-" + strings.ToLower(rand.Text()[:10]),
 		rounds:  drillRounds,
 		open:    c.opener(),

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/url"
 	"strings"
 	"time"
 
@@ -18,6 +19,14 @@ import (
 type databaseFlags struct {
 	DB    string `name:"db" default:"sqlite:holdfast.db" env:"HOLDFAST_DB" placeholder:"URL" help:"Where the data is: sqlite:PATH, postgres://USER:PASSWORD@HOST:PORT/DATABASE, or memory: for nothing that lasts."`
 	Trace bool   `kong:"-"` // make spans of what PostgreSQL is asked
+}
+
+// name is how the database is called in what is printed: without a password.
+func (f databaseFlags) name() string {
+	if parsed, err := url.Parse(f.DB); err == nil && parsed.User != nil {
+		return parsed.Redacted()
+	}
+	return f.DB
 }
 
 // database is a store and what the edges keep beside it.

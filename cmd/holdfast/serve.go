@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"time"
@@ -60,6 +61,10 @@ func (c serveCommand) Run(ctx context.Context, t *terminal) error {
 	catalog, err := c.catalog(ctx, db)
 	if err != nil {
 		return err
+	}
+	if os.Getenv("GOGC") == "" {
+		// Little of what a batch allocates outlives it: collecting less often took a third off the server's own CPU.
+		debug.SetGCPercent(400)
 	}
 	log := logger(t.notes, c.LogLevel)
 	if err := checkClock(ctx, db, log); err != nil {

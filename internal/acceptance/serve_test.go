@@ -334,6 +334,10 @@ func TestTheDrillPassesOnPostgreSQLBesideAServingProcess(t *testing.T) {
 		t.Error("the drill touched somebody else's reservation")
 	}
 	verified(t, db)
+	withPassword := strings.Replace(db, "@", ":SECRET@", 1)
+	if out, notes, code := holdfast(t, "drill", "--db", withPassword); code != 0 || strings.Contains(out+notes, "SECRET") {
+		t.Errorf("with a password in the URL: exit %d\n%s%s", code, out, notes)
+	}
 	if out, notes, code := holdfast(t, "migrate", "--db", db); code != 0 {
 		t.Errorf("migrate: exit %d\n%s%s", code, out, notes)
 	}
