@@ -343,13 +343,14 @@ func TestAStoppingEngineAnswersWhatWaitsAndTakesNothingNew(t *testing.T) {
 	h.has("ann", 5)
 	taken, release := g.hold()
 	results := make(chan result, 3)
-	for i := range 3 {
-		go func() {
-			o, err := h.submit("ann", fmt.Sprint("m", i), holdfast.Reserve{Feature: "draw"})
-			results <- result{o, err}
-		}()
+	press := func(i int) {
+		o, err := h.submit("ann", fmt.Sprint("m", i), holdfast.Reserve{Feature: "draw"})
+		results <- result{o, err}
 	}
-	<-taken
+	go press(0)
+	<-taken // alone: what comes now waits behind it
+	go press(1)
+	go press(2)
 	for h.Waiting() < 2 {
 		time.Sleep(50 * time.Microsecond)
 	}
