@@ -353,7 +353,7 @@ func (w *world) writeReservation(stored *record, r *holdfast.Reservation, isNew 
 	if !before.LateAt.IsZero() && (r.LateUsed != before.LateUsed || !r.LateAt.Equal(before.LateAt)) {
 		w.Fatalf("reservation %s is settled late twice", r.ID)
 	}
-	if r.Price != before.Price || r.Reserved != before.Reserved || r.Refunded < before.Refunded || r.ExpiresAt.Before(before.ExpiresAt) ||
+	if !reflect.DeepEqual(r.Price, before.Price) || r.Reserved != before.Reserved || r.Refunded < before.Refunded || r.ExpiresAt.Before(before.ExpiresAt) ||
 		r.ExpiresAt.After(r.CreatedAt.Add(holdfast.HoldFactor*r.TTL)) {
 		w.Fatalf("reservation %s: price, reserved, refunds or expiry moved as they must not: %s, was %s", r.ID, inJSON(r), inJSON(before))
 	}

@@ -46,10 +46,12 @@ type Allocation struct {
 	Late   bool            `json:"late" doc:"true: taken by a late commit, without having been reserved"`
 }
 
-// Price is what one use costs.
+// Price is what one use costs: a fixed amount, or, by usage, the rate of every kind for each per of it.
 type Price struct {
-	Unit   string          `json:"unit"`
-	Amount holdfast.Amount `json:"amount"`
+	Unit   string                     `json:"unit"`
+	Amount *holdfast.Amount           `json:"amount" doc:"null: by usage"`
+	Per    *holdfast.Amount           `json:"per,omitempty" doc:"By usage: rates are for so many of each kind; the sum is rounded up once"`
+	Rates  map[string]holdfast.Amount `json:"rates,omitempty"`
 }
 
 // Balance is what an account has in one unit.
@@ -229,7 +231,7 @@ func (c *call) reservation(r *holdfast.Reservation, balance *holdfast.Balance) R
 		ID: holdfast.ReservationRef.Encode(c.account, r.ID), Account: c.accountName, Feature: r.Feature, Quantity: r.Quantity,
 		State: r.State, Unit: r.Price.Unit,
 		Reserved: r.Reserved, Used: r.Used, Unbilled: r.Unbilled, LateUsed: r.LateUsed, Refunded: r.Refunded,
-		Allocations: make([]Allocation, 0, len(r.Allocations)), Price: Price(r.Price), CatalogVersion: r.CatalogVersion,
+		Allocations: make([]Allocation, 0, len(r.Allocations)), Price: priceOf(r.Price), CatalogVersion: r.CatalogVersion,
 		Key: known(r.Key), Surface: known(r.Surface), Metadata: orEmpty(r.Metadata), Usage: orEmpty(r.Usage),
 		Worker: known(r.Worker), Attempts: r.Attempts,
 		CreatedAt: r.CreatedAt.UTC(), ExpiresAt: r.ExpiresAt.UTC(),
@@ -246,6 +248,13 @@ func (c *call) reservation(r *holdfast.Reservation, balance *holdfast.Balance) R
 		shown.Balance = &b
 	}
 	return shown
+}
+
+func priceOf(p holdfast.Price) Price {
+	if p.ByUsage() {
+		return Price{Unit: p.Unit, Per: &p.Per, Rates: p.Rates}
+	}
+	return Price{Unit: p.Unit, Amount: &p.Amount}
 }
 
 func balanceOf(b *holdfast.Balance) Balance {
