@@ -28,7 +28,14 @@ type Account struct {
 	Notices  bool // wants to be told
 	Metadata map[string]string
 
+	// Debts are what is owed, per unit: charges beyond what there was. Repaid by the next purchase or paid period.
+	Debts map[string]Amount
+	// Anchor is when the plan began, and AnchorZone the zone that its anniversaries are counted in. Zero: CreatedAt, UTC.
+	Anchor     time.Time
+	AnchorZone string
+
 	CreatedAt time.Time
+	DeletedAt time.Time // zero: it was not
 	// DecidedAt is the time of the last decision that changed anything; later decisions are never earlier.
 	DecidedAt time.Time
 }
@@ -42,6 +49,8 @@ type PutAccount struct {
 	Blocked  *bool
 	Notices  *bool
 	Metadata map[string]string // nil leaves it
+	// Zone is what TimeZone stands for; the engine passes it in. Nil: UTC.
+	Zone *time.Location
 }
 
 // Name is "put_account".
@@ -87,7 +96,10 @@ func (op PutAccount) decide(d *decision) Outcome {
 	existed := d.state.Exists()
 	before := *account
 	set(&account.Language, op.Language)
-	set(&account.TimeZone, op.TimeZone)
+	if op.TimeZone != nil && *op.TimeZone != account.TimeZone {
+		account.TimeZone = *op.TimeZone
+		d.moveZone(op.Zone)
+	}
 	set(&account.Blocked, op.Blocked)
 	set(&account.Notices, op.Notices)
 	if op.Metadata != nil {
@@ -99,6 +111,16 @@ func (op PutAccount) decide(d *decision) Outcome {
 		d.open()
 	}
 	return Outcome{Changed: changed, Account: d.view()}
+}
+
+// meet tells an account that is being created its zone before time is applied to it, so that its first cycles are
+// those of its zone.
+func (op PutAccount) meet(d *decision) {
+	if op.TimeZone != nil && !d.state.Exists() {
+		account := &d.state.Account
+		account.TimeZone, account.AnchorZone = *op.TimeZone, *op.TimeZone
+		d.state.Zones = Zones{Account: op.Zone, Anchor: op.Zone}
+	}
 }
 
 func set[T any](field *T, value *T) {
@@ -138,7 +160,7 @@ func (d *decision) view() *AccountView {
 	}
 	for _, name := range d.plan.Features {
 		if feature, ok := d.catalog.Feature(name); ok {
-			chosen, _ := choose(d.quotes(feature, 1))
+			chosen, _ := choose(d.quotes(feature, asked{quantity: 1}))
 			view.Features = append(view.Features, FeatureView{Name: name, Price: chosen.price})
 		}
 	}

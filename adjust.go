@@ -43,11 +43,7 @@ func (op Adjust) decide(d *decision) Outcome {
 		return d.issued(g, note{kind: EntryAdjust, unit: op.Unit, reason: op.Reason})
 	}
 	needed := -op.Amount
-	q := quote{needed: needed, pockets: d.pockets(op.Unit, "")}
-	for _, g := range q.pockets {
-		q.available += g.Available()
-		q.held += g.Reserved
-	}
+	q := d.quote(Price{Unit: op.Unit}, needed, "")
 	if !q.payable() {
 		return Outcome{Reason: Insufficient, Balance: d.balance(op.Unit), Refusal: &Refusal{
 			Unit: op.Unit, Needed: needed, Available: q.available, Held: q.held,

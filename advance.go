@@ -1,12 +1,34 @@
 package holdfast
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
-// Advance applies what the passing of time has done to the account: what is left in a grant that ended is voided.
-// An allowance's next cycle needs no act: it begins with the first allocation taken from it, and until then pockets
+// Advance applies what the passing of time has done to the account. What is left in a grant that ended is carried into
+// the next cycle, as far as its allowance allows, and voided. Then the cycles that contain now are opened; of missed ones
+// only those. A rolling window needs no act: it begins with the first allocation taken from it, and until then pockets
 // shows it as not started. Reads and dry runs advance a copy and write nothing.
 func (d *decision) advance() {
-	d.voidEnded(func(g *Grant) time.Time { return g.EndsAt })
+	d.endGrants(func(g *Grant) time.Time { return g.EndsAt })
+	if d.state.Account.DeletedAt.IsZero() {
+		d.openCycles()
+	}
+}
+
+// openCycles opens what the plan gives in the cycles that contain now.
+func (d *decision) openCycles() {
+	for i := range d.plan.Allowances {
+		a := &d.plan.Allowances[i]
+		if a.Every.Rolling > 0 || d.state.cycle(a, d.now) != nil {
+			continue
+		}
+		g := d.nextCycle(a)
+		d.post(note{kind: EntryGrant, unit: g.Unit, effectiveAt: g.StartsAt}, func(p *posting) { p.issue(g) })
+		if a.Every.Term {
+			d.repay(g)
+		}
+	}
 }
 
 // cycle is the allowance's grant in force, or nil where its cycle has not started.
@@ -19,18 +41,66 @@ func (s *State) cycle(a *Allowance, now time.Time) *Grant {
 	return nil
 }
 
-// nextCycle is the grant that would open if something were taken from the allowance now.
+// nextCycle is the grant of the allowance's cycle that contains now, or, of a rolling window, that would begin now.
 func (d *decision) nextCycle(a *Allowance) *Grant {
+	start, end := d.now, d.now.Add(a.Every.Rolling)
+	if a.Every.Rolling == 0 {
+		start, end = d.cycleAt(a, d.now)
+	}
 	return &Grant{
-		ID:        cycleGrantID(d.state.Account.ID, a.Key, d.now.UnixMicro()),
+		ID:        cycleGrantID(d.state.Account.ID, a.Key, start.UnixMicro()),
 		Unit:      a.Unit,
 		Source:    FromAllowance,
 		Allowance: a.Key,
 		Priority:  FromAllowance.defaultPriority(),
 		Granted:   a.Amount,
-		StartsAt:  d.now,
-		EndsAt:    d.now.Add(a.Every.Rolling),
+		StartsAt:  start,
+		EndsAt:    end,
 		CreatedAt: d.now,
 		Open:      true,
 	}
+}
+
+// endGrants settles what is left in grants that have ended: what the passing of time left, effective at the grant's end,
+// or what has come back only now, effective now. It returns how much became void; what was carried over did not.
+func (d *decision) endGrants(effective func(*Grant) time.Time) Amount {
+	var voided Amount
+	for _, g := range d.state.Grants[:len(d.state.Grants):len(d.state.Grants)] { // those of now: carrying over adds one
+		if !g.Ended(d.now) {
+			continue
+		}
+		d.rollOver(g, effective(g))
+		if left := g.Available(); left > 0 {
+			d.post(note{kind: EntryVoid, unit: g.Unit, effectiveAt: effective(g)}, func(p *posting) { p.void(g, left) })
+			voided += left
+		}
+		if g.Open && !g.shouldBeOpen(d.now) {
+			g.Open = false
+			d.state.touchGrant(g)
+		}
+	}
+	return voided
+}
+
+// rollOver carries what is left in an ended cycle into a pocket of its own, which ends with the cycle that follows: in
+// all, for one cycle, up to the allowance's cap. Where that one has ended too, nothing is carried.
+func (d *decision) rollOver(g *Grant, effectiveAt time.Time) {
+	if g.Source != FromAllowance || g.Available() == 0 {
+		return
+	}
+	a, ok := find(d.plan.Allowances, func(a *Allowance) bool { return a.Key == g.Allowance })
+	if !ok || a.Every.Rolling > 0 {
+		return
+	}
+	n := min(g.Available(), a.Rollover-g.Rolled)
+	_, end := d.cycleAt(a, g.EndsAt)
+	if n <= 0 || !end.After(d.now) {
+		return
+	}
+	carried := &Grant{
+		ID: namedID(g.ID, fmt.Sprintf("rollover after %d", g.Rolled)), Unit: g.Unit, Source: FromRollover, Allowance: g.Allowance,
+		Features: g.Features, Priority: FromRollover.defaultPriority(),
+		Granted: n, StartsAt: g.EndsAt, EndsAt: end, CreatedAt: d.now, Open: true,
+	}
+	d.post(note{kind: EntryRollover, unit: g.Unit, effectiveAt: effectiveAt}, func(p *posting) { p.carry(g, carried) })
 }

@@ -13,6 +13,8 @@ type Changes struct {
 	Entries         []Entry
 	Answers         []*Answer // inserted, or replaced where a recorded refusal was decided afresh
 	Events          []Event   // an event whose id is stored already is dropped: it was told before
+	// Erase says to forget the metadata of all reservations of the account, and that in recorded answers.
+	Erase bool
 }
 
 // Changes collects what was changed since the state was loaded, and whether that is anything at all.
@@ -27,6 +29,7 @@ func (s *State) Changes() (Changes, bool) {
 		Answers:         pick(s.Answers, func(a *Answer) bool { return d.answers[a.Key] }),
 		Entries:         d.entries,
 		Events:          d.events,
+		Erase:           d.erase,
 	}
 	return changes, d.any()
 }

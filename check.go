@@ -1,6 +1,10 @@
 package holdfast
 
-import "fmt"
+import (
+	"fmt"
+	"maps"
+	"slices"
+)
 
 // Check proves what must hold in a loaded or decided state, as far as it can be seen there. The engine takes an account
 // that fails it out of service.
@@ -13,6 +17,9 @@ func (s *State) Check() error {
 		seen[g.ID] = true
 		if g.Granted <= 0 || g.Granted > MaxAmount || g.Reserved < 0 || g.Used < 0 || g.Voided < 0 || g.Available() < 0 {
 			return fmt.Errorf("grant %s: granted %d, reserved %d, used %d, voided %d do not fit", g.ID, g.Granted, g.Reserved, g.Used, g.Voided)
+		}
+		if g.Rolled < 0 || g.Rolled > g.Voided {
+			return fmt.Errorf("grant %s: %d carried over of %d voided", g.ID, g.Rolled, g.Voided)
 		}
 		if !g.Open && (g.Reserved > 0 || g.Available() > 0) {
 			return fmt.Errorf("grant %s is closed with %d held and %d available", g.ID, g.Reserved, g.Available())
@@ -30,8 +37,14 @@ func (s *State) Check() error {
 				held[a.Grant] += a.Reserved
 			}
 		}
-		if reserved != r.Reserved || used != r.Charged() || refunded != r.Refunded || refunded > used || r.Used > r.Reserved || r.Unbilled < 0 {
+		if forgiven := r.refundedDebt(); reserved != r.Reserved || used != r.Charged() || refunded > used || forgiven < 0 || forgiven > r.Debt {
 			return fmt.Errorf("reservation %s: reserved %d, used %d, late %d, refunded %d do not fit its allocations", r.ID, r.Reserved, r.Used, r.LateUsed, r.Refunded)
+		}
+		if r.Unbilled < 0 || r.Debt < 0 || r.Policies.Overrun == OverrunCap && r.Used > r.Reserved || r.Policies.Overrun != OverrunDebt && r.Debt > 0 {
+			return fmt.Errorf("reservation %s: used %d, owed %d, not charged %d of %d do not fit its policy", r.ID, r.Used, r.Debt, r.Unbilled, r.Reserved)
+		}
+		if r.InDoubt && r.State != Running {
+			return fmt.Errorf("reservation %s is %s and in doubt", r.ID, r.State)
 		}
 		if r.Live() != r.EndedAt.IsZero() {
 			return fmt.Errorf("reservation %s is %s and ended at %s", r.ID, r.State, r.EndedAt)
@@ -40,6 +53,11 @@ func (s *State) Check() error {
 	for _, g := range s.Grants {
 		if held[g.ID] > g.Reserved {
 			return fmt.Errorf("grant %s holds %d, its live reservations %d", g.ID, g.Reserved, held[g.ID])
+		}
+	}
+	for _, unit := range slices.Sorted(maps.Keys(s.Account.Debts)) {
+		if owed := s.Account.Debts[unit]; owed <= 0 || owed > MaxAmount {
+			return fmt.Errorf("account owes %d %s", owed, unit)
 		}
 	}
 	if s.Account.Active < 0 {

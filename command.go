@@ -64,8 +64,8 @@ func ReservationOf(op Operation) ID { return op.reservation() }
 // misspelt name does not.
 func OpensAccount(op Operation) bool {
 	switch op := op.(type) {
-	case Reserve:
-		return !op.DryRun
+	case Reserve, Charge:
+		return !isDryRun(op)
 	case PutAccount:
 		return true
 	}
@@ -95,10 +95,7 @@ func (c *Command) Check() []Problem {
 }
 
 func (c *Command) needsKey() bool {
-	if reserve, ok := c.Do.(Reserve); ok && reserve.DryRun {
-		return false
-	}
-	return c.Do.creates()
+	return c.Do.creates() && !isDryRun(c.Do)
 }
 
 // Fingerprint tells this request apart from others under the same key.

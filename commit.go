@@ -2,10 +2,11 @@ package holdfast
 
 import "fmt"
 
-// Commit settles a reservation at the price it was made for: by an amount, by a quantity, or, where neither is given,
-// by all that was reserved. It never prices or decides again.
+// Commit settles a reservation at the price it was made for: by an amount, by a quantity, by usage, or, where none is
+// given, by all that was reserved. It never decides again, and prices usage at the frozen rates. What is priced by usage,
+// and what was asked to stop, must name its figure. Usage of a fixed price is only recorded.
 //
-// Refuses, in this order: NotFound, AlreadyEnded, StaleLease. The same ending with the same figure is not a refusal: it
+// Refuses, in this order: NotFound, Invalid, AlreadyEnded, StaleLease. The same ending with the same figure is not a refusal: it
 // is answered again, and nothing changes. After expiry, the last token may still commit, late: see lateCommit.
 type Commit struct {
 	base
@@ -13,6 +14,7 @@ type Commit struct {
 	LeaseToken    string
 	Amount        *Amount
 	Quantity      *Amount
+	Usage         map[string]Amount // nil: not given; kinds left out count as zero
 }
 
 // Name is "commit".
@@ -24,8 +26,15 @@ func (op Commit) check(p *problems) {
 	p.token("lease_token", op.LeaseToken)
 	p.notNegative("amount", op.Amount)
 	p.notNegative("quantity", op.Quantity)
+	p.usage("usage", op.Usage)
+	if op.Usage != nil && len(op.Usage) == 0 {
+		p.add("usage", "say what was used; nothing used is a zero of some kind, or amount 0")
+	}
 	if op.Amount != nil && op.Quantity != nil {
 		p.add("quantity", "name an amount or a quantity, not both")
+	}
+	if op.Usage != nil && (op.Amount != nil || op.Quantity != nil) {
+		p.add("usage", "name usage, or an amount or a quantity, not both")
 	}
 }
 
@@ -33,16 +42,20 @@ func (op Commit) print(f *printer) {
 	f.text("reservation", op.ReservationID.String())
 	f.optional("amount", op.Amount)
 	f.optional("quantity", op.Quantity)
+	f.amounts("usage", op.Usage)
 }
 
 func (op Commit) decide(d *decision) Outcome {
 	r, ok := d.state.Reservation(op.ReservationID)
 	if !ok {
+		d.tell(Event{
+			ID: namedID(op.ReservationID, "unknown"), Kind: EventUnknownReservation, Reservation: op.ReservationID,
+		})
 		return d.refuse(NotFound)
 	}
-	figure, ok := op.figure(r)
-	if !ok {
-		return invalid("quantity", fmt.Sprintf("the price of this quantity exceeds %d", MaxAmount))
+	figure, problem := op.figure(r)
+	if problem != nil {
+		return Outcome{Reason: Invalid, Problems: []Problem{*problem}}
 	}
 	if !r.Live() {
 		return d.committedBefore(r, op.LeaseToken, figure)
@@ -51,27 +64,68 @@ func (op Commit) decide(d *decision) Outcome {
 		return d.refuseWith(StaleLease, r)
 	}
 	// From here on the command succeeds.
+	if op.Usage != nil {
+		r.Reported = op.Usage
+		if r.Price.unrated(op.Usage) {
+			d.tellUnrated(r)
+		}
+	}
 	return d.commit(r, figure, "")
 }
 
 // figure is what the commit reports, in the reservation's unit.
-func (op Commit) figure(r *Reservation) (Amount, bool) {
+func (op Commit) figure(r *Reservation) (Amount, *Problem) {
+	asked := !r.CancelRequestedAt.IsZero()
+	if op.Usage != nil && r.Price.ByUsage() {
+		cost, ok := r.Price.cost(op.Usage)
+		if !ok {
+			return 0, &Problem{"usage", fmt.Sprintf("the price of so much exceeds %d", MaxAmount)}
+		}
+		return cost, nil
+	}
+	figure, field := r.Reserved, "amount"
 	switch {
 	case op.Amount != nil:
-		return *op.Amount, true
+		figure = *op.Amount
+	case op.Quantity != nil && r.Price.ByUsage():
+		return 0, &Problem{"quantity", "this is priced by usage: name the usage, or an amount"}
 	case op.Quantity != nil:
-		return r.Price.Amount.times(*op.Quantity)
+		field = "quantity"
+		var ok bool
+		if figure, ok = r.Price.Amount.times(*op.Quantity); !ok {
+			return 0, &Problem{field, fmt.Sprintf("the price of this quantity exceeds %d", MaxAmount)}
+		}
+	case r.Price.ByUsage():
+		return 0, &Problem{"usage", "say what was used: this is priced by usage"}
+	case asked:
+		return 0, &Problem{field, "say how much to charge: the work was asked to stop"}
 	}
-	return r.Reserved, true
+	if asked && figure > r.Reserved {
+		return 0, &Problem{field, "use at most what is reserved: the work was asked to stop"}
+	}
+	return figure, nil
 }
 
-// commit charges up to what was reserved, in the order of its allocations, and returns the rest to where it came from.
-// What was reported beyond it is not charged (overrun policy cap).
+// commit charges what was used: up to what was reserved in the order of its allocations, and the rest goes back to where
+// it came from. What was reported beyond it follows the overrun policy; of work that was asked to stop it is not charged.
 func (d *decision) commit(r *Reservation, figure Amount, reason string) Outcome {
-	used := min(figure, r.Reserved)
+	held := min(figure, r.Reserved)
+	over := figure - held
+	policy := r.Policies.Overrun
+	if !r.CancelRequestedAt.IsZero() {
+		policy = OverrunCap
+	}
+	var extra []part
+	if over > 0 && policy != OverrunCap {
+		extra, over = d.allocate(d.pockets(r.Price.Unit, r.Feature), over)
+	}
 	r.State, r.EndedAt = Committed, d.now
-	r.Used, r.Unbilled = used, figure-used
-	settled := d.settle(EntryCommit, r, used, reason)
+	settled := d.settle(EntryCommit, r, held, extra, reason)
+	if policy == OverrunDebt {
+		r.Debt = d.owe(r, over)
+	}
+	r.Unbilled = over - r.Debt
+	settled.Unbilled = r.Unbilled
 	if r.Unbilled > 0 {
 		d.tell(Event{ID: namedID(r.ID, "overrun"), Kind: EventOverrun, Reservation: r.ID, Figure: r.Unbilled})
 	}
@@ -81,9 +135,12 @@ func (d *decision) commit(r *Reservation, figure Amount, reason string) Outcome 
 }
 
 // settle ends the reservation's hold: used is charged in allocation order, the rest goes back to the grants it came
-// from, and what comes back to a grant that has ended is voided at once.
-func (d *decision) settle(kind EntryKind, r *Reservation, used Amount, reason string) Settlement {
+// from, and what comes back to a grant that has ended is carried over or voided at once. Extra is charged besides, from
+// what was not held.
+func (d *decision) settle(kind EntryKind, r *Reservation, used Amount, extra []part, reason string) Settlement {
 	left := used
+	doubted := r.InDoubt // its slot was freed with the mark
+	r.InDoubt = false
 	d.post(note{kind: kind, unit: r.Price.Unit, reservation: r.ID, reason: reason}, func(p *posting) {
 		for i := range r.Allocations {
 			a := &r.Allocations[i]
@@ -93,14 +150,20 @@ func (d *decision) settle(kind EntryKind, r *Reservation, used Amount, reason st
 			p.useHeld(g, a.Used)
 			p.returnHeld(g, a.Reserved-a.Used)
 		}
+		for _, part := range extra {
+			p.use(part.grant, part.amount)
+			r.Allocations = append(r.Allocations, Allocation{Grant: part.grant.ID, Source: part.grant.Source, Used: part.amount})
+			r.Used += part.amount
+		}
 	})
 	assert(left == 0, "used at most what was reserved")
-	d.freeSlot()
-	d.state.touchReservation(r)
-	voided := d.voidReturned()
-	return Settlement{
-		Returned: r.Reserved - used - voided, Voided: voided, Unbilled: r.Unbilled, MayContinue: d.mayContinue(r),
+	r.Used += used
+	if !doubted {
+		d.freeSlot()
 	}
+	d.state.touchReservation(r)
+	r.Voided = d.voidReturned()
+	return Settlement{Returned: r.Reserved - used - r.Voided, Voided: r.Voided, MayContinue: d.mayContinue(r)}
 }
 
 // mayContinue reports whether the account still has the right that the reservation was made under.
@@ -118,7 +181,7 @@ func (d *decision) grantOf(a *Allocation) *Grant {
 func (d *decision) committedBefore(r *Reservation, token string, figure Amount) Outcome {
 	settledLate := r.State == Expired && !r.LateAt.IsZero()
 	switch {
-	case r.State == Committed && figure == r.Used+r.Unbilled, settledLate && figure == r.LateUsed+r.Unbilled:
+	case r.State == Committed && figure == r.Used+r.Debt+r.Unbilled, settledLate && figure == r.LateUsed+r.Unbilled:
 		return d.unchanged(r)
 	case r.State == Expired && !settledLate && !r.leasedTo(token):
 		return d.refuseWith(StaleLease, r)
@@ -137,24 +200,25 @@ func (d *decision) unchanged(r *Reservation) Outcome {
 	outcome := d.done(r)
 	outcome.Changed = false
 	outcome.Settlement = &Settlement{Unbilled: r.Unbilled, Late: !r.LateAt.IsZero(), MayContinue: d.mayContinue(r)}
-	if r.State != Expired { // what was not used came back when it ended, to pockets that had ended by then or not
-		for i := range r.Allocations {
-			a := &r.Allocations[i]
-			if left := a.Reserved - a.Used; d.grantOf(a).Ended(r.EndedAt) {
-				outcome.Settlement.Voided += left
-			} else {
-				outcome.Settlement.Returned += left
-			}
+	if r.State != Expired {
+		used := Amount(0) // of what was held
+		for _, a := range r.Allocations {
+			used += min(a.Reserved, a.Used)
 		}
+		outcome.Settlement.Voided = r.Voided
+		outcome.Settlement.Returned = r.Reserved - used - r.Voided
 	}
 	return outcome
 }
 
-// lateCommit charges work that was finished after its reservation had expired (policy charge): what is available now, at
-// most what had been reserved; the rest stays unbilled and never becomes debt. The reservation stays expired, takes no
-// slot, and is settled this way once.
+// lateCommit settles work that was finished after its reservation had expired. By the policy charge it is charged what is
+// available now, at most what had been reserved; the rest stays unbilled and never becomes debt. By absorb nothing is
+// charged. The reservation stays expired, takes no slot, and is settled this way once.
 func (d *decision) lateCommit(r *Reservation, figure Amount) Outcome {
-	parts, _ := d.allocate(d.pockets(r.Price.Unit, r.Feature), min(figure, r.Reserved))
+	var parts []part
+	if r.Policies.LateCommit != LateAbsorb {
+		parts, _ = d.allocate(d.pockets(r.Price.Unit, r.Feature), min(figure, r.Reserved))
+	}
 	d.post(note{kind: EntryLateCommit, unit: r.Price.Unit, reservation: r.ID}, func(p *posting) {
 		for _, part := range parts {
 			p.use(part.grant, part.amount)

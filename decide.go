@@ -55,6 +55,12 @@ func decide(catalog *Catalog, state *State, command Command, now time.Time) Outc
 	if !OpensAccount(command.Do) && !dryRun && !state.Exists() {
 		return Outcome{Reason: NotFound}
 	}
+	if !state.Account.DeletedAt.IsZero() && addsTo(command.Do) {
+		return Outcome{Reason: AccountBlocked, Refusal: &Refusal{}}
+	}
+	if put, ok := command.Do.(PutAccount); ok {
+		put.meet(d)
+	}
 	d.advance()
 	outcome := command.Do.decide(d)
 	if !outcome.Again && command.Key != "" && !dryRun && outcome.Reason.Recorded() {
@@ -67,6 +73,15 @@ func decide(catalog *Catalog, state *State, command Command, now time.Time) Outc
 	return outcome
 }
 
+// addsTo reports whether the operation gives an account something or changes what it is: a deleted one stays as it is.
+func addsTo(op Operation) bool {
+	switch op.(type) {
+	case PutAccount, SetPlan, AddGrant, Adjust:
+		return true
+	}
+	return false
+}
+
 func newDecision(catalog *Catalog, state *State, command Command, now time.Time) *decision {
 	d := &decision{catalog: catalog, state: state, command: command, now: latest(now, state.Account.DecidedAt)}
 	d.plan = catalog.PlanOf(&state.Account)
@@ -74,8 +89,13 @@ func newDecision(catalog *Catalog, state *State, command Command, now time.Time)
 }
 
 func isDryRun(op Operation) bool {
-	reserve, ok := op.(Reserve)
-	return ok && reserve.DryRun
+	switch op := op.(type) {
+	case Reserve:
+		return op.DryRun
+	case Charge:
+		return op.DryRun
+	}
+	return false
 }
 
 // repeat is a recorded answer told again. The command's own retry, after a commit in doubt, is no replay.

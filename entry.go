@@ -14,8 +14,11 @@ const (
 	EntryExpire       EntryKind = "expire"
 	EntryLateCommit   EntryKind = "late_commit"
 	EntryVoid         EntryKind = "void"
+	EntryRollover     EntryKind = "rollover"
 	EntryRefund       EntryKind = "refund"
 	EntryAdjust       EntryKind = "adjust"
+	EntryDebt         EntryKind = "debt"
+	EntryRepay        EntryKind = "repay"
 	EntrySubscription EntryKind = "subscription"
 )
 
@@ -31,8 +34,9 @@ type Entry struct {
 	Reason      string // why, in words
 	EffectiveAt time.Time
 	RecordedAt  time.Time
-	// What the account had in this unit after the entry.
-	Available, Reserved Amount
+	Debt        Amount // what the entry added to the account's debt in this unit; negative: repaid or forgiven
+	// What the account had, and owed, in this unit after the entry.
+	Available, Reserved, Owed Amount
 }
 
 // Delta is what an entry changed in one grant. Per grant, the deltas of all entries add up to its counters.

@@ -11,6 +11,16 @@ const (
 	EventOverrun EventKind = "reservation.overrun"
 	// EventReportedAfterEnd: a commit came to a reservation that had ended otherwise. One event per figure.
 	EventReportedAfterEnd EventKind = "reservation.reported_after_end"
+	// EventUnknownReservation: a commit came to a reservation that nobody knows. Nothing was charged.
+	EventUnknownReservation EventKind = "reservation.unknown"
+	// EventUnratedUsage: kinds of usage were reported that the price has no rate for. They were recorded, and not charged.
+	EventUnratedUsage EventKind = "reservation.unrated_usage"
+	// EventInDoubt: a worker does not know whether the provider has worked.
+	EventInDoubt EventKind = "reservation.in_doubt"
+	// EventCancelRequested: the person asked running work to stop.
+	EventCancelRequested EventKind = "reservation.cancel_requested"
+	// EventDeleted: the account was deleted, and what was personal about it is erased.
+	EventDeleted EventKind = "account.deleted"
 )
 
 // Event is an outbox row: it leaves the database because it was committed with what it tells of. Where it tells of a
@@ -26,9 +36,9 @@ type Event struct {
 
 func (k EntryKind) event() EventKind {
 	switch k {
-	case EntryGrant, EntryVoid:
+	case EntryGrant, EntryVoid, EntryRollover:
 		return EventKind("grant." + string(k))
-	case EntryAdjust, EntrySubscription:
+	case EntryAdjust, EntrySubscription, EntryDebt, EntryRepay:
 		return EventKind("account." + string(k))
 	default:
 		return EventKind("reservation." + string(k))

@@ -12,6 +12,7 @@ type Source string
 // The sources of grants.
 const (
 	FromAllowance  Source = "allowance"
+	FromRollover   Source = "rollover"
 	FromPromo      Source = "promo"
 	FromPurchase   Source = "purchase"
 	FromCorrection Source = "correction"
@@ -22,6 +23,8 @@ func (s Source) defaultPriority() int {
 	switch s {
 	case FromAllowance:
 		return 10
+	case FromRollover:
+		return 20
 	case FromPromo:
 		return 30
 	default:
@@ -39,6 +42,7 @@ type Grant struct {
 	Priority  int
 
 	Granted, Reserved, Used, Voided Amount
+	Rolled                          Amount `json:",omitzero"` // of what is voided, what was carried into the next cycle
 
 	StartsAt  time.Time // [StartsAt, EndsAt)
 	EndsAt    time.Time `json:",omitzero"` // zero: never
@@ -168,6 +172,9 @@ func (op AddGrant) decide(d *decision) Outcome {
 // issued opens the pocket and answers with the balance as it is afterwards.
 func (d *decision) issued(g *Grant, n note) Outcome {
 	d.post(n, func(p *posting) { p.issue(g) })
+	if g.Source == FromPurchase {
+		d.repay(g)
+	}
 	shown := *g
 	return Outcome{Changed: true, Grant: &shown, Balance: d.balance(g.Unit)}
 }
@@ -196,7 +203,7 @@ var tooMuch = fmt.Sprintf("what the account has in this unit, with what a plan m
 func (d *decision) fits(unit string, more Amount) bool {
 	var given Amount
 	for i := range d.catalog.Plans {
-		given = max(given, d.catalog.Plans[i].gives(unit))
+		given = max(given, d.catalog.Plans[i].most(unit))
 	}
 	sum, fits := more.add(given)
 	for _, g := range d.state.Grants {

@@ -353,20 +353,22 @@ func (w *world) writeReservation(stored *record, r *holdfast.Reservation, isNew 
 	if !before.LateAt.IsZero() && (r.LateUsed != before.LateUsed || !r.LateAt.Equal(before.LateAt)) {
 		w.Fatalf("reservation %s is settled late twice", r.ID)
 	}
-	if !reflect.DeepEqual(r.Price, before.Price) || r.Reserved != before.Reserved || r.Refunded < before.Refunded || r.ExpiresAt.Before(before.ExpiresAt) ||
-		r.ExpiresAt.After(r.CreatedAt.Add(holdfast.HoldFactor*r.TTL)) {
+	if !reflect.DeepEqual(r.Price, before.Price) || r.Policies != before.Policies || r.Reserved < before.Reserved || r.Refunded < before.Refunded ||
+		r.ExpiresAt.Before(before.ExpiresAt) && r.CancelRequestedAt.Equal(before.CancelRequestedAt) || r.ExpiresAt.After(r.HeldUntil()) {
 		w.Fatalf("reservation %s: price, reserved, refunds or expiry moved as they must not: %s, was %s", r.ID, inJSON(r), inJSON(before))
 	}
 	stored.reservations[i] = r
 }
 
-// writeEvent drops an event that was told before. Only a report after the end may be told twice: it is named after its
-// figure. Of any other event, the same id means that what happened is never told.
+// toldTwice are the events that may come again, with the same id: the same report, by another call.
+var toldTwice = []holdfast.EventKind{holdfast.EventReportedAfterEnd, holdfast.EventUnknownReservation, holdfast.EventUnratedUsage}
+
+// writeEvent drops an event that was told before. Of any but toldTwice, the same id means that what happened is never told.
 func (w *world) writeEvent(stored *record, e holdfast.Event) {
 	w.Helper()
 	for _, known := range stored.events {
 		if known.ID == e.ID {
-			if e.Kind != holdfast.EventReportedAfterEnd || known.Kind != e.Kind || known.Figure != e.Figure {
+			if !slices.Contains(toldTwice, e.Kind) || known.Kind != e.Kind || known.Figure != e.Figure {
 				w.Fatalf("event %s of entry %d has the id of event %s of entry %d, and would never be told", e.Kind, e.Entry, known.Kind, known.Entry)
 			}
 			return

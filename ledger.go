@@ -1,6 +1,9 @@
 package holdfast
 
-import "time"
+import (
+	"maps"
+	"time"
+)
 
 // Counters change in this file only, and only together with the entry that tells of it.
 
@@ -37,6 +40,7 @@ func (d *decision) post(n note, write func(p *posting)) {
 		g.Open = g.shouldBeOpen(d.now)
 	}
 	entry.Available, entry.Reserved = s.total(n.unit, d.now)
+	entry.Owed = s.Account.Debts[n.unit]
 	s.dirty.entries = append(s.dirty.entries, entry)
 	d.tell(Event{ID: entryEventID(entry.No), Kind: n.kind.event(), Entry: entry.No, Reservation: n.reservation})
 }
@@ -80,6 +84,29 @@ func (p *posting) unuse(g *Grant, n Amount) { p.move(g, Delta{Used: -n}) }
 // void makes an available amount worthless.
 func (p *posting) void(g *Grant, n Amount) { p.move(g, Delta{Voided: n}) }
 
+// carry moves what is left in an ended cycle, as much as the new pocket holds, into that pocket.
+func (p *posting) carry(from, to *Grant) {
+	p.move(from, Delta{Voided: to.Granted})
+	from.Rolled += to.Granted
+	p.issue(to)
+}
+
+// owe changes the account's debt in the entry's unit.
+func (p *posting) owe(n Amount) {
+	account := &p.state.Account
+	debts := maps.Clone(account.Debts) // copies of the state share the map
+	if debts == nil {
+		debts = map[string]Amount{}
+	}
+	debts[p.entry.Unit] += n
+	assert(debts[p.entry.Unit] >= 0, "a debt is repaid once")
+	if debts[p.entry.Unit] == 0 {
+		delete(debts, p.entry.Unit)
+	}
+	account.Debts = debts
+	p.entry.Debt += n
+}
+
 func (p *posting) move(g *Grant, d Delta) {
 	if d.Reserved == 0 && d.Used == 0 && d.Voided == 0 {
 		return
@@ -113,22 +140,18 @@ func (d *decision) freeSlot() {
 	assert(d.state.Account.Active >= 0, "a slot is freed once")
 }
 
-// voidEnded voids what is left in grants that have ended. What the passing of time left is effective at the grant's end;
-// what has come back only now is effective now.
-func (d *decision) voidEnded(effective func(*Grant) time.Time) Amount {
-	var voided Amount
-	for _, g := range d.state.Grants {
-		if !g.Ended(d.now) {
-			continue
-		}
-		if left := g.Available(); left > 0 {
-			d.post(note{kind: EntryVoid, unit: g.Unit, effectiveAt: effective(g)}, func(p *posting) { p.void(g, left) })
-			voided += left
-		}
-		if g.Open && !g.shouldBeOpen(d.now) {
-			g.Open = false
-			d.state.touchGrant(g)
+// takeBack undoes an entry on a copy that shows the past.
+func (s *State) takeBack(e *Entry) {
+	for _, delta := range e.Deltas {
+		if g, ok := s.Grant(delta.Grant); ok {
+			g.Granted -= delta.Granted
+			g.Reserved -= delta.Reserved
+			g.Used -= delta.Used
+			g.Voided -= delta.Voided
 		}
 	}
-	return voided
+	if e.Debt != 0 {
+		p := posting{entry: &Entry{Unit: e.Unit}, state: s}
+		p.owe(-e.Debt)
+	}
 }

@@ -65,6 +65,10 @@ type Refusal struct {
 	ResetsAt     time.Time     `json:",omitzero"` // zero: waiting does not help
 	Plans        []string      `json:",omitzero"` // that would allow it
 	Alternatives []Alternative `json:",omitzero"` // all of them, where the price has more than one
+	// Estimated says that Needed is an upper bound: the price depends on usage. AffordableUsage is the most, in the same
+	// proportions, that Available pays for.
+	Estimated       bool              `json:",omitzero"`
+	AffordableUsage map[string]Amount `json:",omitzero"`
 }
 
 // Alternative is one way to pay, and what there is of it.
@@ -93,6 +97,15 @@ type CycleNumbers struct {
 	Voided   Amount    `json:",omitzero"` // by corrections
 	StartsAt time.Time `json:",omitzero"`
 	EndsAt   time.Time `json:",omitzero"`
+}
+
+// forgetPerson removes what is personal from a recorded answer.
+func (o *Outcome) forgetPerson() {
+	if o.Reservation != nil {
+		r := o.Reservation.clone()
+		r.Metadata = nil
+		o.Reservation = &r
+	}
 }
 
 // Refused reports whether the outcome is a "no" that may be asked again.

@@ -1,6 +1,8 @@
 package holdfast
 
 import (
+	"maps"
+	"math/bits"
 	"slices"
 	"time"
 )
@@ -19,21 +21,94 @@ func (q *quote) payable() bool { return q.available >= q.needed }
 // onlyHeld: enough, were it not for what running work holds.
 func (q *quote) onlyHeld() bool { return !q.payable() && q.available+q.held >= q.needed }
 
-// quotes prices a quantity by every alternative of the feature on the account's plan. The whole quantity goes to one
-// alternative. The caller has checked that no product exceeds MaxAmount.
-func (d *decision) quotes(feature *Feature, quantity Amount) []quote {
+// asked is what somebody wants of a feature: a quantity, and of a price by usage at most how much.
+type asked struct {
+	quantity Amount
+	usage    map[string]Amount
+}
+
+// of is what the price comes to, and whether that is within MaxAmount.
+func (p Price) of(what asked) (Amount, bool) {
+	if p.ByUsage() {
+		return p.cost(what.usage)
+	}
+	return p.Amount.times(what.quantity)
+}
+
+// cost is what usage costs by the price's rates: the sum over all kinds, rounded up once. Kinds without a rate cost nothing.
+func (p Price) cost(usage map[string]Amount) (Amount, bool) {
+	var high, low uint64
+	for _, kind := range slices.Sorted(maps.Keys(usage)) {
+		h, l := bits.Mul64(uint64(p.Rates[kind]), uint64(usage[kind]))
+		var carry uint64
+		low, carry = bits.Add64(low, l, 0)
+		high += h + carry // at most MaxUsageKinds products below 2^106: it cannot wrap
+	}
+	low, carry := bits.Add64(low, uint64(p.Per)-1, 0) // up
+	high += carry
+	if high >= uint64(p.Per) {
+		return 0, false
+	}
+	cost, _ := bits.Div64(high, low, uint64(p.Per))
+	return Amount(cost), cost <= uint64(MaxAmount)
+}
+
+// unrated reports whether usage has a kind that the price by usage has no rate for.
+func (p Price) unrated(usage map[string]Amount) bool {
+	return p.ByUsage() && slices.ContainsFunc(slices.Sorted(maps.Keys(usage)), func(kind string) bool {
+		_, rated := p.Rates[kind]
+		return !rated && usage[kind] > 0
+	})
+}
+
+// affordable is the largest usage in the same proportions that an amount pays for: every kind is rounded down.
+func (p Price) affordable(usage map[string]Amount, available Amount) map[string]Amount {
+	kinds := slices.Sorted(maps.Keys(usage))
+	var most Amount
+	for _, kind := range kinds {
+		most = max(most, usage[kind])
+	}
+	part := func(parts Amount) map[string]Amount {
+		smaller := make(map[string]Amount, len(usage))
+		for _, kind := range kinds {
+			high, low := bits.Mul64(uint64(usage[kind]), uint64(parts))
+			share, _ := bits.Div64(high, low, uint64(max(most, 1)))
+			smaller[kind] = Amount(share)
+		}
+		return smaller
+	}
+	payable, tooMuch := Amount(0), most+1 // nothing at all costs nothing
+	for payable+1 < tooMuch {
+		middle := payable + (tooMuch-payable)/2
+		if cost, ok := p.cost(part(middle)); ok && cost <= available {
+			payable = middle
+		} else {
+			tooMuch = middle
+		}
+	}
+	return part(payable)
+}
+
+// quotes prices what is asked by every alternative of the feature on the account's plan. The whole of it goes to one
+// alternative. The caller has checked that no price exceeds MaxAmount.
+func (d *decision) quotes(feature *Feature, what asked) []quote {
 	var quotes []quote
 	for _, price := range feature.pricesOn(d.plan) {
-		needed, ok := price.Amount.times(quantity)
-		assert(ok, "quantities are checked against the price before")
-		q := quote{price: price, needed: needed, pockets: d.pockets(price.Unit, feature.Name)}
-		for _, g := range q.pockets {
-			q.available += g.Available()
-			q.held += g.Reserved
-		}
-		quotes = append(quotes, q)
+		needed, ok := price.of(what)
+		assert(ok, "what is asked is checked against the price before")
+		quotes = append(quotes, d.quote(price, needed, feature.Name))
 	}
 	return quotes
+}
+
+// quote is what the account has to pay an amount of the price with. The empty feature means any.
+func (d *decision) quote(price Price, needed Amount, feature string) quote {
+	q := quote{price: price, needed: needed, pockets: d.pockets(price.Unit, feature)}
+	for _, g := range q.pockets {
+		q.available += g.Available()
+		q.held += g.Reserved
+	}
+	return q
 }
 
 // choose returns the first payable alternative. Where none is, it returns the one to report: the first that only
@@ -61,59 +136,54 @@ func alternatives(quotes []quote) []Alternative {
 }
 
 // resetsAt is when waiting alone makes the amount payable: the first instant at which a cycle has ended, or a later
-// grant has begun, and the pockets then in force cover it. Zero: waiting does not help.
+// grant has begun, and the pockets then in force cover it. Zero: waiting does not help. It lets time pass on a copy, past
+// what there is now and the cycles that follow.
 func (d *decision) resetsAt(q *quote, feature string) time.Time {
-	var instants []time.Time
-	for _, g := range d.state.Grants {
-		if g.Unit != q.price.Unit || !g.Covers(feature) {
-			continue
-		}
-		if g.StartsAt.After(d.now) {
-			instants = append(instants, g.StartsAt)
-		}
-		if g.InForce(d.now) && !g.EndsAt.IsZero() {
-			instants = append(instants, g.EndsAt)
-		}
-	}
-	slices.SortFunc(instants, time.Time.Compare)
-	for _, at := range instants {
-		if d.availableAt(q.price.Unit, feature, at) >= q.needed {
-			return at
+	later := *d
+	later.state = d.state.Clone()
+	for range 2 {
+		for _, at := range later.turns(q.price.Unit) {
+			later.now = at
+			later.advance()
+			var available Amount
+			for _, g := range later.pockets(q.price.Unit, feature) {
+				available += g.Available()
+			}
+			if available >= q.needed {
+				return at
+			}
 		}
 	}
 	return time.Time{}
 }
 
-// availableAt is what the feature could take at a later instant if nothing but time happened.
-func (d *decision) availableAt(unit, feature string, at time.Time) Amount {
-	var sum Amount
+// turns are the instants at which a pocket of the unit will begin or end, in order.
+func (d *decision) turns(unit string) []time.Time {
+	var instants []time.Time
 	for _, g := range d.state.Grants {
-		if g.Unit == unit && g.Covers(feature) && g.InForce(at) {
-			sum += g.Available()
+		for _, at := range []time.Time{g.StartsAt, g.EndsAt} {
+			if g.Unit == unit && at.After(d.now) {
+				instants = append(instants, at)
+			}
 		}
 	}
-	for i := range d.plan.Allowances {
-		a := &d.plan.Allowances[i]
-		if a.Unit == unit && d.state.cycle(a, at) == nil {
-			sum += a.Amount
-		}
-	}
-	return sum
+	slices.SortFunc(instants, time.Time.Compare)
+	return slices.CompactFunc(instants, time.Time.Equal)
 }
 
 // plansAllowing lists, in the catalog's order, the plans that would give what was refused.
-func (d *decision) plansAllowing(reason Reason, feature *Feature, quantity Amount) []string {
+func (d *decision) plansAllowing(reason Reason, feature *Feature, what asked) []string {
 	var names []string
 	for i := range d.catalog.Plans {
 		plan := &d.catalog.Plans[i]
-		if plan.Name == d.plan.Name || !plan.Has(feature.Name) {
+		if plan.Name == d.plan.Name || plan.Retired || !plan.Has(feature.Name) {
 			continue
 		}
 		allows := true
 		switch reason {
 		case Insufficient, HeldByActive:
 			allows = slices.ContainsFunc(feature.pricesOn(plan), func(price Price) bool {
-				needed, ok := price.Amount.times(quantity)
+				needed, ok := price.of(what)
 				given := plan.gives(price.Unit)
 				return ok && (needed == 0 || given >= needed && given > d.plan.gives(price.Unit))
 			})
@@ -138,9 +208,20 @@ func (p *Plan) gives(unit string) Amount {
 	return sum
 }
 
+// most is what the plan's allowances of a unit can give at once: one cycle, and what was carried into it.
+func (p *Plan) most(unit string) Amount {
+	sum := p.gives(unit)
+	for _, a := range p.Allowances {
+		if a.Unit == unit {
+			sum += a.Rollover
+		}
+	}
+	return sum
+}
+
 // balance is what the account has in one unit, cycles that have not started included.
 func (d *decision) balance(unit string) *Balance {
-	b := &Balance{Unit: unit}
+	b := &Balance{Unit: unit, Debt: d.state.Account.Debts[unit]}
 	for _, g := range d.pockets(unit, "") {
 		b.Available += g.Available()
 	}

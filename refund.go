@@ -62,7 +62,7 @@ func (op Refund) decide(d *decision) Outcome {
 	if r.State != Committed && r.LateAt.IsZero() {
 		return d.refuseWith(NotCommitted, r)
 	}
-	amount := r.Charged() - r.Refunded
+	amount := r.Charged() + r.Debt - r.Refunded
 	if op.Amount != nil {
 		if *op.Amount > amount {
 			return d.refuseWith(RefundExceedsUsed, r)
@@ -83,9 +83,12 @@ func (op Refund) decide(d *decision) Outcome {
 	return outcome
 }
 
-// refund goes through the allocations backwards, so that what would have burned last comes back first.
+// refund first forgives what the charge left owed, then goes through the allocations backwards, so that what would have
+// burned last comes back first. A debt that was repaid meanwhile comes back as a correction.
 func (d *decision) refund(op Refund, r *Reservation, amount Amount) Settlement {
-	left := amount
+	owed := min(amount, r.Debt-r.refundedDebt())
+	forgiven := min(owed, d.state.Account.Debts[r.Price.Unit])
+	left := amount - owed
 	d.post(note{kind: EntryRefund, unit: r.Price.Unit, reservation: r.ID, reason: op.Reason}, func(p *posting) {
 		for i := len(r.Allocations) - 1; i >= 0; i-- {
 			a := &r.Allocations[i]
@@ -94,23 +97,29 @@ func (d *decision) refund(op Refund, r *Reservation, amount Amount) Settlement {
 			a.Refunded += n
 			left -= n
 		}
+		if forgiven > 0 {
+			p.owe(-forgiven)
+		}
 	})
 	assert(left == 0, "refunded at most what was used")
 	r.Refunded += amount
 	d.state.touchReservation(r)
 	voided := d.voidReturned()
-	if voided > 0 && op.ended() == EndedCorrection {
+	correction := owed - forgiven
+	if op.ended() == EndedCorrection {
+		correction, voided = correction+voided, 0
+	}
+	if correction > 0 {
 		g := &Grant{
 			ID: d.newID(), Unit: r.Price.Unit, Source: FromCorrection, Priority: FromCorrection.defaultPriority(),
-			Granted: voided, StartsAt: d.now, CreatedAt: d.now, Open: true,
+			Granted: correction, StartsAt: d.now, CreatedAt: d.now, Open: true,
 		}
 		d.post(note{kind: EntryGrant, unit: g.Unit, reservation: r.ID, reason: op.Reason}, func(p *posting) { p.issue(g) })
-		voided = 0
 	}
 	return Settlement{Returned: amount - voided, Voided: voided, MayContinue: d.mayContinue(r)}
 }
 
-// voidReturned voids what has just come back to grants that have ended.
+// voidReturned carries over or voids what has just come back to grants that have ended.
 func (d *decision) voidReturned() Amount {
-	return d.voidEnded(func(*Grant) time.Time { return d.now })
+	return d.endGrants(func(*Grant) time.Time { return d.now })
 }

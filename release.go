@@ -62,7 +62,7 @@ func (op Release) decide(d *decision) Outcome {
 
 func (d *decision) release(r *Reservation, cause, reason string) Outcome {
 	r.State, r.EndedAt, r.Cause = Released, d.now, cause
-	settled := d.settle(EntryRelease, r, 0, reason)
+	settled := d.settle(EntryRelease, r, 0, nil, reason)
 	outcome := d.done(r)
 	outcome.Settlement = &settled
 	return outcome
@@ -75,8 +75,10 @@ func (d *decision) releasedBefore(r *Reservation) Outcome {
 	return d.refuseWith(AlreadyEnded, r)
 }
 
-// Cancel ends a reservation that nobody has started. Once the work runs, the provider has been paid, and it may not be
-// cancelled (policy deny).
+// Cancel ends a reservation that nobody has started. Once the work runs, the provider has been paid: it may not be
+// cancelled (policy deny), or its worker is asked to stop (policy request). Then the reservation stays running; the worker
+// learns of it with its next heartbeat and settles it by what was used, and one that does not come back loses it with its
+// lease.
 //
 // Refuses, in this order: NotFound, AlreadyEnded, AlreadyRunning.
 type Cancel struct {
@@ -99,11 +101,27 @@ func (op Cancel) decide(d *decision) Outcome {
 	if !r.Live() {
 		return d.releasedBefore(r)
 	}
-	if r.State == Running {
+	if r.State == Running && (r.InDoubt || r.Policies.CancelRunning != CancelRequest) {
 		return d.refuseWith(AlreadyRunning, r)
 	}
 	// From here on the command succeeds.
+	if r.State == Running {
+		return d.requestCancel(r)
+	}
 	return d.release(r, CauseCancelled, "")
+}
+
+func (d *decision) requestCancel(r *Reservation) Outcome {
+	changed := r.CancelRequestedAt.IsZero()
+	if changed {
+		r.CancelRequestedAt = d.now
+		r.ExpiresAt = latest(r.LeaseExpiresAt, d.now) // nobody tries again: the sweeper may come when the worker is gone
+		d.state.touchReservation(r)
+		d.tell(Event{ID: namedID(r.ID, "cancel requested"), Kind: EventCancelRequested, Reservation: r.ID})
+	}
+	outcome := d.done(r)
+	outcome.Changed = changed
+	return outcome
 }
 
 // Force ends a stuck reservation without its lease: an operator's act, recorded with who and why.

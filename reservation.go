@@ -24,13 +24,16 @@ type Reservation struct {
 	Quantity Amount
 	State    ReservationState
 
-	// Price is the alternative that was chosen, for a quantity of one. It is never looked up again.
+	// Price is the alternative that was chosen, for a quantity of one. It and the policies are never looked up again.
 	Price       Price
-	Allocations []Allocation `json:",omitzero"` // in burn order; those of a late commit follow
+	Policies    Policies     `json:",omitzero"`
+	Allocations []Allocation `json:",omitzero"` // in burn order; those of an overrun or a late commit follow
 
-	Reserved Amount    // Price × Quantity, as decided at the reserve
+	Reserved Amount    // what Quantity or Usage cost, as decided at the reserve and whenever it grew
 	Used     Amount    `json:",omitzero"` // charged by the commit
-	Unbilled Amount    `json:",omitzero"` // reported beyond what was charged
+	Debt     Amount    `json:",omitzero"` // charged by the commit, and owed
+	Unbilled Amount    `json:",omitzero"` // reported beyond what was charged and owed
+	Voided   Amount    `json:",omitzero"` // came back to a pocket that had ended, and ended with it
 	LateUsed Amount    `json:",omitzero"` // charged after expiry
 	Refunded Amount    `json:",omitzero"`
 	LateAt   time.Time `json:",omitzero"` // when the late commit was settled; zero: it was not
@@ -38,10 +41,16 @@ type Reservation struct {
 	Key            string            `json:",omitzero"`
 	Surface        string            `json:",omitzero"`
 	Metadata       map[string]string `json:",omitzero"`
-	Usage          map[string]Amount `json:",omitzero"` // as told by the caller; of a fixed price it is only recorded
+	Usage          map[string]Amount `json:",omitzero"` // at most, as told by the caller; of a fixed price it is only recorded
+	Reported       map[string]Amount `json:",omitzero"` // what was used, as told by the commit
 	CatalogVersion int64
 
+	// InDoubt marks running work of which nobody knows whether it happened. Its money is held, its slot is free.
+	InDoubt           bool      `json:",omitzero"`
+	CancelRequestedAt time.Time `json:",omitzero"` // zero: the worker was not asked to stop
+
 	TTL       time.Duration
+	MaxHold   time.Duration `json:",omitzero"` // 0: HoldFactor × TTL
 	CreatedAt time.Time
 	ExpiresAt time.Time
 	EndedAt   time.Time `json:",omitzero"`
@@ -62,6 +71,9 @@ type Allocation struct {
 	Refunded Amount `json:",omitzero"`
 }
 
+// takesSlot reports whether the reservation counts as active.
+func (r *Reservation) takesSlot() bool { return r.Live() && !r.InDoubt }
+
 // Live reports whether the reservation has not ended.
 func (r *Reservation) Live() bool { return r.State == Reserved || r.State == Running }
 
@@ -69,14 +81,29 @@ func (r *Reservation) Live() bool { return r.State == Reserved || r.State == Run
 func (r *Reservation) Overdue(now time.Time) bool { return r.Live() && !now.Before(r.ExpiresAt) }
 
 // HeldUntil is the latest instant to which anything can move ExpiresAt.
-func (r *Reservation) HeldUntil() time.Time { return r.CreatedAt.Add(HoldFactor * r.TTL) }
+func (r *Reservation) HeldUntil() time.Time {
+	if r.MaxHold > 0 {
+		return r.CreatedAt.Add(r.MaxHold)
+	}
+	return r.CreatedAt.Add(HoldFactor * r.TTL)
+}
 
-// Charged is what the account paid for this reservation, before refunds.
+// Charged is what the account's pockets paid for this reservation, before refunds. What is owed comes on top.
 func (r *Reservation) Charged() Amount { return r.Used + r.LateUsed }
 
-// leasedTo reports whether the token may act. Before the first start nobody has one and none is needed.
+// refundedDebt is how much of the refunds forgave debt.
+func (r *Reservation) refundedDebt() Amount {
+	forgiven := r.Refunded
+	for i := range r.Allocations {
+		forgiven -= r.Allocations[i].Refunded
+	}
+	return forgiven
+}
+
+// leasedTo reports whether the token may act. Before the first start nobody has one and none is needed. Whoever knows how
+// work in doubt ended may say so without one.
 func (r *Reservation) leasedTo(token string) bool {
-	return r.LeaseToken == "" || r.LeaseToken == token
+	return r.LeaseToken == "" || r.LeaseToken == token || r.InDoubt && token == ""
 }
 
 // moveExpiry moves the end to later, never past HeldUntil and never to earlier.

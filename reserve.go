@@ -2,6 +2,8 @@ package holdfast
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 )
 
@@ -52,12 +54,39 @@ func (op Reserve) checkCatalog(c *Catalog, p *problems) {
 		p.add("feature", "use a feature of the catalog")
 		return
 	}
-	for _, price := range feature.Prices {
-		if _, ok := price.Amount.times(op.quantity()); !ok {
-			p.add("quantity", fmt.Sprintf("the price of this quantity exceeds %d", MaxAmount))
+	if feature.ByUsage() {
+		if op.quantity() != 1 {
+			p.add("quantity", "leave it out: what is priced by usage is asked for once")
+		}
+		if len(op.Usage) == 0 {
+			p.add("usage", "say how much will be used at most, for example "+usageLike(feature))
+		}
+	}
+	p.payable("quantity", feature.Prices, asked{op.quantity(), op.Usage})
+}
+
+// payable finds prices beyond what an amount can be.
+func (p *problems) payable(field string, prices []Price, what asked) {
+	for _, price := range prices {
+		if _, ok := price.of(what); !ok {
+			if price.ByUsage() {
+				field = "usage"
+			}
+			p.add(field, fmt.Sprintf("the price of so much exceeds %d", MaxAmount))
 			return
 		}
 	}
+}
+
+// usageLike is an example of the feature's usage.
+func usageLike(feature *Feature) string {
+	for _, price := range feature.Prices {
+		if price.ByUsage() {
+			kinds := slices.Sorted(maps.Keys(price.Rates))
+			return fmt.Sprintf("{%q: 1000}", kinds[0])
+		}
+	}
+	return "{}"
 }
 
 func (op Reserve) print(f *printer) {
@@ -67,6 +96,17 @@ func (op Reserve) print(f *printer) {
 }
 
 func (op Reserve) decide(d *decision) Outcome {
+	r, refusal := op.reserve(d)
+	if refusal != nil {
+		return *refusal
+	}
+	outcome := d.done(r)
+	outcome.DryRun = op.DryRun
+	return outcome
+}
+
+// reserve makes the reservation, or says why not.
+func (op Reserve) reserve(d *decision) (*Reservation, *Outcome) {
 	feature, ok := d.catalog.Feature(op.Feature)
 	assert(ok, "the feature was checked")
 	surface, _ := d.catalog.Surface(op.Surface)
@@ -74,51 +114,55 @@ func (op Reserve) decide(d *decision) Outcome {
 	chosen, refusal := d.judge(op, feature)
 	if refusal != nil && d.expireOverdue() > 0 {
 		if d.state.MoreOverdue {
-			return Outcome{Again: true}
+			return nil, &Outcome{Again: true}
 		}
 		chosen, refusal = d.judge(op, feature)
 	}
 	if refusal != nil {
-		return *refusal
+		return nil, refusal
 	}
 	// From here on the command succeeds.
 	d.open()
 	ttl := feature.ttl(op.TTL, surface)
 	r := &Reservation{
 		ID: d.newID(), Feature: op.Feature, Quantity: op.quantity(), State: Reserved,
-		Price: chosen.price, Reserved: chosen.needed,
+		Price: chosen.price, Policies: feature.Policies, Reserved: chosen.needed,
 		Key: d.command.Key, Surface: op.Surface, Metadata: op.Metadata, Usage: op.Usage, CatalogVersion: d.catalog.Version,
-		TTL: ttl, CreatedAt: d.now, ExpiresAt: d.now.Add(ttl),
+		TTL: ttl, MaxHold: feature.MaxHold, CreatedAt: d.now,
 	}
-	parts, missing := d.allocate(chosen.pockets, chosen.needed)
+	r.moveExpiry(d.now.Add(ttl))
+	d.hold(r, chosen, chosen.needed)
+	d.takeSlot()
+	d.state.addReservation(r)
+	if r.Price.unrated(r.Usage) {
+		d.tellUnrated(r)
+	}
+	return r, nil
+}
+
+// hold takes an amount that the quote covers from its pockets.
+func (d *decision) hold(r *Reservation, from *quote, amount Amount) {
+	parts, missing := d.allocate(from.pockets, amount)
 	assert(missing == 0, "what is available covers the price")
-	d.post(note{kind: EntryReserve, unit: chosen.price.Unit, reservation: r.ID}, func(p *posting) {
+	d.post(note{kind: EntryReserve, unit: r.Price.Unit, reservation: r.ID}, func(p *posting) {
 		for _, part := range parts {
 			p.hold(part.grant, part.amount)
 			r.Allocations = append(r.Allocations, Allocation{Grant: part.grant.ID, Source: part.grant.Source, Reserved: part.amount})
 		}
 	})
-	d.takeSlot()
-	d.state.addReservation(r)
-	outcome := d.done(r)
-	outcome.DryRun = op.DryRun
-	return outcome
+}
+
+func (d *decision) tellUnrated(r *Reservation) {
+	d.tell(Event{ID: namedID(r.ID, "unrated usage"), Kind: EventUnratedUsage, Reservation: r.ID})
 }
 
 // judge decides over rights, balance and slots, and takes nothing.
 func (d *decision) judge(op Reserve, feature *Feature) (*quote, *Outcome) {
-	refuse := func(reason Reason, numbers Refusal) *Outcome {
-		numbers.Feature = feature.Name
-		numbers.Active, numbers.MaxActive, numbers.Plan = d.state.Account.Active, d.plan.MaxActive, d.plan.Name
-		return &Outcome{Reason: reason, Refusal: &numbers, DryRun: op.DryRun}
+	what := asked{op.quantity(), op.Usage}
+	if refusal := d.judgeRights(feature, what); refusal != nil {
+		return nil, d.refuseAsk(feature, *refusal, op.DryRun)
 	}
-	if d.state.Account.Blocked {
-		return nil, refuse(AccountBlocked, Refusal{})
-	}
-	if !d.plan.Has(feature.Name) {
-		return nil, refuse(FeatureNotInPlan, Refusal{Plans: d.plansAllowing(FeatureNotInPlan, feature, op.quantity())})
-	}
-	quotes := d.quotes(feature, op.quantity())
+	quotes := d.quotes(feature, what)
 	chosen, payable := choose(quotes)
 	reason := TooManyActive
 	switch {
@@ -129,14 +173,43 @@ func (d *decision) judge(op Reserve, feature *Feature) (*quote, *Outcome) {
 	case !payable:
 		reason = Insufficient
 	}
-	numbers := Refusal{
-		Unit: chosen.price.Unit, Needed: chosen.needed, Available: chosen.available, Held: chosen.held,
-		Cycle:        d.currentCycle(chosen.price.Unit),
-		Plans:        d.plansAllowing(reason, feature, op.quantity()),
-		Alternatives: alternatives(quotes),
+	refusal := d.refuseQuote(reason, chosen, feature, what)
+	refusal.Refusal.Alternatives = alternatives(quotes)
+	return nil, d.refuseAsk(feature, refusal, op.DryRun)
+}
+
+// judgeRights says whether the account may begin something new with the feature.
+func (d *decision) judgeRights(feature *Feature, what asked) *Outcome {
+	switch {
+	case d.state.Account.Blocked:
+		return &Outcome{Reason: AccountBlocked, Refusal: &Refusal{}}
+	case !d.plan.Has(feature.Name):
+		return &Outcome{Reason: FeatureNotInPlan, Refusal: &Refusal{Plans: d.plansAllowing(FeatureNotInPlan, feature, what)}}
 	}
-	if !payable {
-		numbers.ResetsAt = d.resetsAt(chosen, feature.Name)
+	return nil
+}
+
+// refuseQuote refuses for want of money or of a slot.
+func (d *decision) refuseQuote(reason Reason, q *quote, feature *Feature, what asked) Outcome {
+	numbers := &Refusal{
+		Unit: q.price.Unit, Needed: q.needed, Available: q.available, Held: q.held,
+		Cycle: d.currentCycle(q.price.Unit),
+		Plans: d.plansAllowing(reason, feature, what),
 	}
-	return nil, refuse(reason, numbers)
+	if !q.payable() {
+		numbers.ResetsAt = d.resetsAt(q, feature.Name)
+	}
+	if q.price.ByUsage() {
+		numbers.Estimated, numbers.AffordableUsage = true, q.price.affordable(what.usage, q.available)
+	}
+	return Outcome{Reason: reason, Refusal: numbers}
+}
+
+// refuseAsk completes a refusal with what every one of them tells.
+func (d *decision) refuseAsk(feature *Feature, refused Outcome, dryRun bool) *Outcome {
+	numbers := refused.Refusal
+	numbers.Feature = feature.Name
+	numbers.Active, numbers.MaxActive, numbers.Plan = d.state.Account.Active, d.plan.MaxActive, d.plan.Name
+	refused.DryRun = dryRun
+	return &refused
 }

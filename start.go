@@ -39,7 +39,7 @@ func (op Start) decide(d *decision) Outcome {
 	if r.State == Running && r.LeaseToken == op.Token {
 		return d.leased(r) // its own retry, after a commit in doubt
 	}
-	if r.State == Running && d.now.Before(r.LeaseExpiresAt) {
+	if r.State == Running && (r.InDoubt || d.now.Before(r.LeaseExpiresAt)) {
 		return d.refuseWith(AlreadyRunning, r)
 	}
 	if d.outlived(r) {
@@ -55,10 +55,11 @@ func (op Start) decide(d *decision) Outcome {
 	return d.leased(r)
 }
 
-// outlived expires a reservation that has been held as long as it may be: a lease on it would have lapsed before it
-// began, and two workers could hold one each.
+// outlived ends a reservation that has been held as long as it may be: a lease on it would have lapsed before it began,
+// and two workers could hold one each. It also ends one whose worker was asked to stop and is gone: nobody tries again.
 func (d *decision) outlived(r *Reservation) bool {
-	if d.now.Before(r.HeldUntil()) {
+	abandoned := !r.CancelRequestedAt.IsZero() && !d.now.Before(r.LeaseExpiresAt)
+	if d.now.Before(r.HeldUntil()) && !abandoned {
 		return false
 	}
 	d.expire(r)

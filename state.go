@@ -19,6 +19,8 @@ type State struct {
 	Answers      []*Answer
 	// MoreOverdue says that further overdue reservations were not loaded.
 	MoreOverdue bool
+	// Zones are not stored: whoever decides passes in what the account's names of zones stand for.
+	Zones Zones
 
 	dirty dirty
 }
@@ -30,6 +32,7 @@ type dirty struct {
 	answers                       map[string]bool
 	entries                       []Entry
 	events                        []Event
+	erase                         bool
 }
 
 // any reports whether anything was changed. Every decision of a batch asks, so it collects nothing.
@@ -60,7 +63,7 @@ func (s *State) Clone() *State {
 		newGrants: cloneMap(s.dirty.newGrants), grants: cloneMap(s.dirty.grants),
 		newReservations: cloneMap(s.dirty.newReservations), reservations: cloneMap(s.dirty.reservations),
 		answers: cloneMap(s.dirty.answers),
-		entries: slices.Clone(s.dirty.entries), events: slices.Clone(s.dirty.events),
+		entries: slices.Clone(s.dirty.entries), events: slices.Clone(s.dirty.events), erase: s.dirty.erase,
 	}
 	return &copied
 }
@@ -128,6 +131,17 @@ func (s *State) addReservation(r *Reservation) {
 func (s *State) touchReservation(r *Reservation) {
 	if !s.dirty.newReservations[r.ID] {
 		mark(&s.dirty.reservations, r.ID)
+	}
+}
+
+// erase forgets what is personal about the account's reservations, loaded or not.
+func (s *State) erase() {
+	s.dirty.erase = true
+	for _, r := range s.Reservations {
+		r.Metadata = nil
+	}
+	for _, a := range s.Answers {
+		a.Outcome.forgetPerson()
 	}
 }
 

@@ -3,12 +3,14 @@ package holdfast
 import (
 	"fmt"
 	"iter"
+	"maps"
+	"slices"
 )
 
 // Verify proves rules 1 to 3 of docs/concepts/invariants.md for one account, from everything that is stored of it, and
 // returns every difference in words; none means it holds. It needs no catalog and reads each sequence once.
 func Verify(account *Account, grants []*Grant, reservations iter.Seq2[*Reservation, error], entries iter.Seq2[Entry, error]) ([]string, error) {
-	v := verification{grants: map[ID]*Grant{}, held: map[ID]Amount{}, used: map[ID]Amount{}, sums: map[ID]*Delta{}, reserved: map[string]Amount{}}
+	v := verification{grants: map[ID]*Grant{}, held: map[ID]Amount{}, used: map[ID]Amount{}, sums: map[ID]*Delta{}, reserved: map[string]Amount{}, owed: map[string]Amount{}}
 	for _, g := range grants {
 		v.grants[g.ID] = g
 		if err := (&State{Grants: []*Grant{g}}).Check(); err != nil {
@@ -21,7 +23,7 @@ func Verify(account *Account, grants []*Grant, reservations iter.Seq2[*Reservati
 			return nil, err
 		}
 		v.reservation(r)
-		if r.Live() {
+		if r.takesSlot() {
 			active++
 		}
 	}
@@ -39,6 +41,16 @@ func Verify(account *Account, grants []*Grant, reservations iter.Seq2[*Reservati
 		}
 		v.entry(&e)
 	}
+	for _, unit := range slices.Sorted(maps.Keys(v.owed)) {
+		if v.owed[unit] != account.Debts[unit] {
+			v.differ("the account owes %d %s, its entries add up to %d", account.Debts[unit], unit, v.owed[unit])
+		}
+	}
+	for _, unit := range slices.Sorted(maps.Keys(account.Debts)) {
+		if _, told := v.owed[unit]; !told {
+			v.differ("the account owes %d %s, of which no entry tells", account.Debts[unit], unit)
+		}
+	}
 	if last != account.LastEntry {
 		v.differ("the account's last entry is %d, the ledger's %d", account.LastEntry, last)
 	}
@@ -55,7 +67,7 @@ func Verify(account *Account, grants []*Grant, reservations iter.Seq2[*Reservati
 			v.differ("grant %s holds %d, its live reservations %d", g.ID, g.Reserved, v.held[g.ID])
 		}
 		if v.used[g.ID] != g.Used {
-			v.differ("grant %s was charged %d, its reservations %d", g.ID, g.Used, v.used[g.ID])
+			v.differ("grant %s was charged %d, its reservations and the debts that it repaid %d", g.ID, g.Used, v.used[g.ID])
 		}
 	}
 	return v.differences, nil
@@ -66,6 +78,7 @@ type verification struct {
 	held, used  map[ID]Amount
 	sums        map[ID]*Delta
 	reserved    map[string]Amount // per unit, as the entries so far add up
+	owed        map[string]Amount
 	differences []string
 }
 
@@ -113,6 +126,15 @@ func (v *verification) entry(e *Entry) {
 		sum.Used += delta.Used
 		sum.Voided += delta.Voided
 		v.reserved[g.Unit] += delta.Reserved
+		if e.Kind == EntryRepay {
+			v.used[delta.Grant] += delta.Used
+		}
+	}
+	if e.Debt != 0 {
+		v.owed[e.Unit] += e.Debt
+	}
+	if e.Owed != v.owed[e.Unit] {
+		v.differ("entry %d says that %d %s were owed after it; the entries so far add up to %d", e.No, e.Owed, e.Unit, v.owed[e.Unit])
 	}
 	if e.Reserved != v.reserved[e.Unit] {
 		v.differ("entry %d says that %d %s were reserved after it; the entries so far add up to %d", e.No, e.Reserved, e.Unit, v.reserved[e.Unit])

@@ -1,0 +1,48 @@
+package holdfast
+
+import (
+	"iter"
+	"time"
+)
+
+// Rewind is the account as it was believed to be at an earlier moment: what was recorded after it is taken back. The
+// state must hold every grant of the account, open or not; the entries come newest first, and are read as far as needed.
+// Show the result with View, at that moment. Of reservations nothing is known any more.
+func Rewind(state *State, entries iter.Seq2[Entry, error], to time.Time) (*State, error) {
+	past := state.Clone()
+	past.Reservations, past.Account.Active = nil, 0
+	account := &past.Account
+	replanned := false // since then: look further back for the plan of that moment
+	for e, err := range entries {
+		if err != nil {
+			return nil, err
+		}
+		plan, planned := e.PlanSet()
+		if !e.RecordedAt.After(to) {
+			if replanned && !planned {
+				continue
+			}
+			if replanned {
+				account.Plan, replanned = plan, false
+			}
+			break
+		}
+		if planned && !replanned {
+			account.Plan, account.Anchor, replanned = "", time.Time{}, true
+		}
+		past.takeBack(&e)
+	}
+	kept := past.Grants[:0]
+	for _, g := range past.Grants {
+		if g.Granted > 0 {
+			g.Open = g.shouldBeOpen(to)
+			kept = append(kept, g)
+		}
+	}
+	past.Grants = kept
+	account.DecidedAt = to
+	if account.CreatedAt.After(to) {
+		account.Version = 0 // nobody had seen it yet
+	}
+	return past, nil
+}

@@ -1,0 +1,42 @@
+package holdfast
+
+// DeleteAccount ends everything that the account has running, takes its plan, and erases what is personal about it: its
+// name, language, zone, and the metadata of its reservations, also in recorded answers. The ledger stays. Nothing new
+// begins: the account counts as blocked. Changed is false where it was deleted before.
+type DeleteAccount struct{ base }
+
+// Name is "delete_account".
+func (DeleteAccount) Name() string { return "delete_account" }
+
+// Erased is the name of an account that was deleted.
+const Erased = "deleted"
+
+// CauseDeleted is the cause of a release by the deletion of its account.
+const CauseDeleted = "account_deleted"
+
+func (DeleteAccount) decide(d *decision) Outcome {
+	account := &d.state.Account
+	if !account.DeletedAt.IsZero() {
+		return Outcome{Account: d.view()}
+	}
+	for _, r := range d.state.Reservations {
+		if r.Live() {
+			d.release(r, CauseDeleted, "")
+		}
+	}
+	if d.state.MoreOverdue {
+		return Outcome{Again: true}
+	}
+	account.DeletedAt, account.Blocked, account.Notices = d.now, true, false
+	account.Name, account.Language, account.TimeZone, account.Metadata = Erased, "", "", nil
+	d.state.erase()
+	d.open()
+	d.tell(Event{ID: namedID(ID(account.ID), "deleted"), Kind: EventDeleted})
+	return Outcome{Changed: true, Account: d.view()}
+}
+
+// LoadsEverythingLive reports whether the operation ends all live reservations, so that they must be loaded.
+func LoadsEverythingLive(op Operation) bool {
+	_, deletes := op.(DeleteAccount)
+	return deletes
+}

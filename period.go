@@ -1,0 +1,121 @@
+package holdfast
+
+import "time"
+
+// Zones are the time zones that an account's cycles are counted in. The engine passes them in; nil counts as UTC.
+type Zones struct {
+	Account *time.Location // of calendar cycles: the account's TimeZone
+	Anchor  *time.Location // of anniversaries: the account's AnchorZone
+}
+
+func orUTC(zone *time.Location) *time.Location {
+	if zone == nil {
+		return time.UTC
+	}
+	return zone
+}
+
+// cycleAt is the cycle [start, end) of an allowance that contains the instant. Cycles follow each other without gaps. A
+// rolling window is no such cycle: it begins when it is used.
+func (d *decision) cycleAt(a *Allowance, at time.Time) (start, end time.Time) {
+	if a.Every.Calendar != "" {
+		return calendarCycle(a.Every.Calendar, orUTC(d.state.Zones.Account), at)
+	}
+	return monthOf(d.anchor(), orUTC(d.state.Zones.Anchor), at)
+}
+
+// anchor is when the account's plan began: what anniversaries are counted from.
+func (d *decision) anchor() time.Time {
+	account := &d.state.Account
+	switch {
+	case !account.Anchor.IsZero():
+		return account.Anchor
+	case !account.CreatedAt.IsZero():
+		return account.CreatedAt
+	}
+	return d.now // nobody has stored the account yet: it would be created now
+}
+
+// calendarCycle is the day, week or month of the zone that contains the instant, from midnight to midnight: a day of 23,
+// 24 or 25 hours where clocks are moved.
+func calendarCycle(every Calendar, zone *time.Location, at time.Time) (start, end time.Time) {
+	year, month, day := at.In(zone).Date()
+	midnight := func(month time.Month, day int) time.Time { return firstInstant(year, month, day, 0, zone) }
+	switch every {
+	case Day:
+		return midnight(month, day), midnight(month, day+1)
+	case Week:
+		day -= (int(at.In(zone).Weekday()) + 6) % 7 // back to Monday
+		return midnight(month, day), midnight(month, day+7)
+	}
+	return midnight(month, 1), midnight(month+1, 1)
+}
+
+// monthOf is the month, counted from the anchor, that contains the instant. Where a month has no such day, it begins on
+// its last one: Jan 31, Feb 28 or 29, Mar 31. What lies before the anchor counts as its first month.
+func monthOf(anchor time.Time, zone *time.Location, at time.Time) (start, end time.Time) {
+	from, to := anchor.In(zone), at.In(zone)
+	months := max(0, 12*(to.Year()-from.Year())+int(to.Month()-from.Month()))
+	for months > 0 && monthsAfter(anchor, months, zone).After(at) {
+		months--
+	}
+	return monthsAfter(anchor, months, zone), monthsAfter(anchor, months+1, zone)
+}
+
+// monthsAfter is the instant so many calendar months after the anchor, at the same time of day in the zone.
+func monthsAfter(anchor time.Time, months int, zone *time.Location) time.Time {
+	if months == 0 {
+		return anchor
+	}
+	local := anchor.In(zone)
+	year, month, day := local.Date()
+	lastDay := time.Date(year, month+time.Month(months)+1, 0, 12, 0, 0, 0, time.UTC).Day()
+	clock := time.Duration(local.Hour())*time.Hour + time.Duration(local.Minute())*time.Minute +
+		time.Duration(local.Second())*time.Second + time.Duration(local.Nanosecond())
+	return firstInstant(year, month+time.Month(months), min(day, lastDay), clock, zone)
+}
+
+// firstInstant is when clocks in the zone first show a time of day. Where they skip it, it is the instant at which they
+// skip; where they show it twice, the first of the two.
+func firstInstant(year int, month time.Month, day int, clock time.Duration, zone *time.Location) time.Time {
+	wanted := time.Date(year, month, day, 0, 0, 0, 0, time.UTC).Add(clock)
+	at := time.Date(year, month, day, wanted.Hour(), wanted.Minute(), wanted.Second(), wanted.Nanosecond(), zone)
+	begins, ends := at.ZoneBounds()
+	switch shown := wallClock(at); {
+	case shown.After(wanted):
+		return begins.UTC()
+	case shown.Before(wanted):
+		return ends.UTC()
+	}
+	if !begins.IsZero() {
+		_, before := begins.Add(-time.Nanosecond).Zone()
+		_, after := at.Zone()
+		if first := at.Add(-time.Duration(before-after) * time.Second); first.Before(begins) && wallClock(first.In(zone)).Equal(wanted) {
+			return first.UTC()
+		}
+	}
+	return at.UTC()
+}
+
+// wallClock is what a clock in the zone of the time shows, as if it were UTC.
+func wallClock(at time.Time) time.Time {
+	_, offset := at.Zone()
+	return at.UTC().Add(time.Duration(offset) * time.Second)
+}
+
+// moveZone lets cycles of the calendar that run in the old zone end at the first midnight of the new zone at or after
+// their end, so that a changed zone neither shortens a cycle nor gives a second one.
+func (d *decision) moveZone(zone *time.Location) {
+	d.state.Zones.Account = zone
+	for _, g := range d.state.Grants {
+		a, known := d.catalog.allowance(g.Allowance)
+		if !known || a.Every.Calendar == "" || g.Source != FromAllowance || !g.InForce(d.now) {
+			continue
+		}
+		start, end := calendarCycle(Day, orUTC(zone), g.EndsAt)
+		if !start.Equal(g.EndsAt) {
+			g.EndsAt = end
+			d.state.touchGrant(g)
+		}
+	}
+}
