@@ -197,7 +197,19 @@ func mustHold(t *testing.T, c *holdfast.Catalog) {
 			_, known := c.Unit(p.Unit)
 			check(known && amount(p.Amount, 0), "%s costs %v", f.Name, p)
 			name("price of "+f.Name, p.Unit)
+			check(p.ByUsage() == (len(p.Rates) > 0) && p.Per >= 0 && p.Per <= 1_000_000_000, "%s costs %v", f.Name, p)
+			check(!p.ByUsage() || p.Amount == 0, "%s costs %v by usage and at once", f.Name, p)
+			check(len(p.Rates) <= holdfast.MaxUsageKinds, "%s has %d rates", f.Name, len(p.Rates))
+			for kind, rate := range p.Rates {
+				check(holdfast.ValidIdentifier(kind) && amount(rate, 0), "%s costs %d per %q", f.Name, rate, kind)
+			}
 		}
+		check(f.Queue == "" || holdfast.ValidIdentifier(f.Queue), "%s waits in %q", f.Name, f.Queue)
+		check(f.MaxHold == 0 || f.MaxHold >= f.TTL && f.MaxHold <= 96*time.Hour, "%s is held for %s", f.Name, f.MaxHold)
+		check(slices.Contains([]holdfast.Overrun{"", "extend", "debt"}, f.Policies.Overrun), "%s: %v", f.Name, f.Policies)
+		check(slices.Contains([]holdfast.InDoubtPolicy{"", "charge"}, f.Policies.InDoubt), "%s: %v", f.Name, f.Policies)
+		check(slices.Contains([]holdfast.LatePolicy{"", "absorb"}, f.Policies.LateCommit), "%s: %v", f.Name, f.Policies)
+		check(slices.Contains([]holdfast.CancelPolicy{"", "request"}, f.Policies.CancelRunning), "%s: %v", f.Name, f.Policies)
 		check(f.LongestJob > 0 && f.LongestWait >= 0 && ttl(f.TTL), "%s: %v", f.Name, f)
 		check(f.TTL >= 3*f.LongestJob && f.TTL >= f.LongestWait, "%s: ttl %s is too short", f.Name, f.TTL)
 	}
@@ -205,7 +217,32 @@ func mustHold(t *testing.T, c *holdfast.Catalog) {
 		name("surface", s.Name)
 		check(s.TTL == 0 || ttl(s.TTL), "surface %s: %s", s.Name, s.TTL)
 		for _, f := range c.Features {
+			check(f.MaxHold == 0 || f.MaxHold >= s.TTL, "%s is held for %s, shorter than surface %s", f.Name, f.MaxHold, s.Name)
 			check(s.TTL == 0 || s.TTL >= 3*f.LongestJob && s.TTL >= f.LongestWait, "surface %s is too short for %s", s.Name, f.Name)
+		}
+	}
+	sold := map[string]bool{}
+	for _, p := range c.Products {
+		name("product", p.Name)
+		check((p.Plan == "") != (p.Grant == nil), "product %s sells %q and %v", p.Name, p.Plan, p.Grant)
+		period := func(period holdfast.Period) bool {
+			return period.Days >= 0 && period.Days <= 366 && period.Months >= 0 && period.Months <= 12 && (period.Days == 0) != (period.Months == 0)
+		}
+		if p.Grant != nil {
+			_, known := c.Unit(p.Grant.Unit)
+			check(known && amount(p.Grant.Amount, 1), "product %s grants %v", p.Name, *p.Grant)
+			check(p.Grant.For == holdfast.Period{} || period(p.Grant.For), "product %s grants for %v", p.Name, p.Grant.For)
+			check(p.Period == holdfast.Period{}, "product %s has a period and a grant", p.Name)
+		} else {
+			plan, known := c.Plan(p.Plan)
+			check(known && !plan.Default && period(p.Period), "product %s sells plan %q for %v", p.Name, p.Plan, p.Period)
+			sold[p.Plan] = true
+		}
+		check(len(p.Prices) > 0, "product %s has no price", p.Name)
+		for _, price := range p.Prices {
+			check(len(price.Currency) == 3 && strings.ToUpper(price.Currency) == price.Currency, "currency %q", price.Currency)
+			check(amount(price.Amount, 1), "product %s costs %v", p.Name, price)
+			name("price of product "+p.Name, strings.ToLower(price.Currency))
 		}
 	}
 	defaults := 0
@@ -214,6 +251,7 @@ func mustHold(t *testing.T, c *holdfast.Catalog) {
 		if p.Default {
 			defaults++
 		}
+		check(!p.Default || !p.Retired, "the default plan %s is retired", p.Name)
 		check(p.MaxActive >= 1 && p.MaxActive <= 1000, "plan %s: max_active %d", p.Name, p.MaxActive)
 		for _, feature := range p.Features {
 			_, known := c.Feature(feature)
@@ -224,13 +262,37 @@ func mustHold(t *testing.T, c *holdfast.Catalog) {
 			check(p.Has(feature), "plan %s has %q free only", p.Name, feature)
 			name("free feature of "+p.Name, feature)
 		}
+		check(p.Tier == "" || holdfast.ValidIdentifier(p.Tier), "plan %s: tier %q", p.Name, p.Tier)
+		check(p.QueueNoticeAfter >= 0 && p.QueueNoticeAfter <= 24*time.Hour, "plan %s: notice after %s", p.Name, p.QueueNoticeAfter)
+		check(p.Grace >= 0 && p.Grace <= 90*24*time.Hour, "plan %s: grace %s", p.Name, p.Grace)
+		check(slices.Contains([]holdfast.UpgradePolicy{"", "prorated", "full"}, p.Upgrade), "plan %s: upgrade %q", p.Name, p.Upgrade)
+		check(slices.Contains([]holdfast.RefundPolicy{"", "revoke_all_as_debt", "keep"}, p.Refund), "plan %s: refund %q", p.Name, p.Refund)
+		check(slices.Contains([]holdfast.RunningPolicy{"", "stop"}, p.RunningOnRefund), "plan %s: running_on_refund %q", p.Name, p.RunningOnRefund)
+		for _, limits := range []map[string]holdfast.Amount{p.DebtLimits, p.LowBalance} {
+			for unit, limit := range limits {
+				_, known := c.Unit(unit)
+				check(known && amount(limit, 0), "plan %s: %d of %q", p.Name, limit, unit)
+			}
+		}
 		sums := map[string]holdfast.Amount{}
 		for _, a := range p.Allowances {
 			_, known := c.Unit(a.Unit)
-			check(known && amount(a.Amount, 1), "plan %s gives %v", p.Name, a)
+			check(known && amount(a.Amount, 1) && amount(a.Rollover, 0), "plan %s gives %v", p.Name, a)
 			sums[a.Unit] += a.Amount
 			check(amount(sums[a.Unit], 1), "plan %s gives more of %s than fits", p.Name, a.Unit)
-			check(a.Every.Rolling >= time.Minute && a.Every.Rolling <= 366*24*time.Hour, "plan %s: every %s", p.Name, a.Every.Rolling)
+			sums[a.Unit] += a.Rollover
+			check(amount(sums[a.Unit], 1), "plan %s carries over more of %s than fits", p.Name, a.Unit)
+			switch every := a.Every; every {
+			case holdfast.Cycle{Calendar: holdfast.Day}, holdfast.Cycle{Calendar: holdfast.Week}, holdfast.Cycle{Calendar: holdfast.Month}:
+				check(!sold[p.Name], "plan %s is sold and has %v", p.Name, every)
+			case holdfast.Cycle{Anniversary: true}:
+			case holdfast.Cycle{Term: true}:
+				check(!p.Default, "the default plan %s has a term", p.Name)
+			default:
+				check(every == holdfast.Cycle{Rolling: every.Rolling}, "plan %s: every %v", p.Name, every)
+				check(every.Rolling >= time.Minute && every.Rolling <= 366*24*time.Hour, "plan %s: every %s", p.Name, every.Rolling)
+				check(a.Rollover == 0, "plan %s carries over from a rolling window", p.Name)
+			}
 			check(!seen["key\x00"+a.Key], "key %q is there twice", a.Key)
 			seen["key\x00"+a.Key] = true
 		}
@@ -238,7 +300,7 @@ func mustHold(t *testing.T, c *holdfast.Catalog) {
 	check(defaults == 1, "%d default plans", defaults)
 }
 
-func TestTheEmbeddedCatalogIsTheExampleReducedToWhatIsBuilt(t *testing.T) {
+func TestTheEmbeddedCatalogIsTheExample(t *testing.T) {
 	credit := func(amount holdfast.Amount) holdfast.Price { return holdfast.Price{Unit: "credit", Amount: amount} }
 	want := &holdfast.Catalog{
 		Units: []holdfast.Unit{
@@ -255,10 +317,18 @@ func TestTheEmbeddedCatalogIsTheExampleReducedToWhatIsBuilt(t *testing.T) {
 			{
 				Name: "text.improve", Names: holdfast.Names{"en": "Improve text", "ru": "Улучшение текста"},
 				Prices: []holdfast.Price{credit(1)}, LongestJob: time.Minute, LongestWait: 5 * time.Minute, TTL: 5 * time.Minute,
+				Queue: "text",
 			},
 			{
 				Name: "image.generate", Names: holdfast.Names{"en": "Image", "ru": "Картинка"},
 				Prices: []holdfast.Price{{Unit: "image", Amount: 1}, credit(5)}, LongestJob: 5 * time.Minute, TTL: 15 * time.Minute,
+				Queue: "image", Policies: holdfast.Policies{CancelRunning: holdfast.CancelRequest},
+			},
+			{
+				Name: "chat.completion", Names: holdfast.Names{"en": "Chat", "ru": "Чат"},
+				Prices:     []holdfast.Price{{Unit: "credit", Per: 1000, Rates: map[string]holdfast.Amount{"input_token": 1, "cached_token": 0, "output_token": 4}}},
+				LongestJob: 2 * time.Minute, TTL: 10 * time.Minute,
+				Policies: holdfast.Policies{Overrun: holdfast.OverrunExtend},
 			},
 			{
 				Name: "file.analyze", Names: holdfast.Names{"en": "File analysis", "ru": "Анализ файлов"},
@@ -269,13 +339,25 @@ func TestTheEmbeddedCatalogIsTheExampleReducedToWhatIsBuilt(t *testing.T) {
 		Plans: []holdfast.Plan{
 			{
 				Name: "free", Default: true, Names: holdfast.Names{"en": "Free", "ru": "Бесплатный"},
-				Features: []string{"text.improve", "image.generate"}, MaxActive: 1,
+				Features: []string{"text.improve", "image.generate"}, MaxActive: 1, Tier: "standard", QueueNoticeAfter: 5 * time.Second,
 				Allowances: []holdfast.Allowance{{Key: "free/credit", Unit: "credit", Amount: 3, Every: holdfast.Cycle{Rolling: 24 * time.Hour}}},
 			},
 			{
 				Name: "pro", Names: holdfast.Names{"en": "Pro", "ru": "Старший"},
-				Features: []string{"text.improve", "image.generate", "file.analyze"}, FreeFeatures: []string{"text.improve"}, MaxActive: 3,
+				Features:     []string{"text.improve", "image.generate", "chat.completion", "file.analyze"},
+				FreeFeatures: []string{"text.improve"}, MaxActive: 3, Tier: "priority",
+				Allowances: []holdfast.Allowance{
+					{Key: "pro/credit", Unit: "credit", Amount: 300, Every: holdfast.Cycle{Term: true}, Rollover: 150},
+					{Key: "pro/image", Unit: "image", Amount: 50, Every: holdfast.Cycle{Term: true}},
+				},
+				Upgrade: holdfast.UpgradeProrated, Grace: 72 * time.Hour,
+				DebtLimits: map[string]holdfast.Amount{"credit": 0}, LowBalance: map[string]holdfast.Amount{"credit": 30},
 			},
+		},
+		Products: []holdfast.Product{
+			{Name: "pro_30", Plan: "pro", Period: holdfast.Period{Days: 30}, Prices: []holdfast.Money{{Currency: "XTR", Amount: 250}}},
+			{Name: "pro_month", Plan: "pro", Period: holdfast.Period{Months: 1}, Prices: []holdfast.Money{{Currency: "USD", Amount: 499}}},
+			{Name: "credits_100", Grant: &holdfast.ProductGrant{Unit: "credit", Amount: 100}, Prices: []holdfast.Money{{Currency: "XTR", Amount: 100}}},
 		},
 	}
 	if diff := cmp.Diff(want, catalog.Embedded()); diff != "" {
@@ -290,6 +372,26 @@ func TestWhatIsEmbeddedBelongsToTheCaller(t *testing.T) {
 	clear(catalog.Schema())
 	if catalog.Embedded().Version != 0 || !bytes.Contains(catalog.EmbeddedSource(), []byte("units:")) || !bytes.Contains(catalog.Schema(), []byte("units")) {
 		t.Error("a caller changed what the next one gets")
+	}
+}
+
+func TestAPeriodIsDaysOrMonths(t *testing.T) {
+	for written, want := range map[string]holdfast.Period{
+		"1d": {Days: 1}, "30d": {Days: 30}, "366d": {Days: 366}, "1 month": {Months: 1}, "3 months": {Months: 3},
+		"12 months": {Months: 12}, "1 year": {Months: 12},
+	} {
+		file := minimal() + "  pro: {features: [], max_active: 1}\nproducts: {one: {plan: pro, period: " + written + ", prices: [{currency: XTR, amount: 1}]}}\n"
+		if got := parse(t, file).Products[0].Period; got != want {
+			t.Errorf("%s is %v, want %v", written, got, want)
+		}
+	}
+}
+
+func TestTheDefaultOfEveryPolicyIsTheEmptyWord(t *testing.T) {
+	const feature = "overrun: cap, in_doubt: release, late_commit: charge, cancel_running: deny, "
+	written := parse(t, strings.Replace(minimal("upgrade: difference", "refund: revoke_unused", "running_on_refund: finish"), "{price", "{"+feature+"price", 1))
+	if diff := cmp.Diff(parse(t, minimal()), written); diff != "" {
+		t.Error(diff)
 	}
 }
 
@@ -574,10 +676,11 @@ func TestWhatParseAcceptsEditorsAccept(t *testing.T) {
 
 func TestEditorsSeeAWrongShape(t *testing.T) {
 	for _, line := range []string{
-		"tier: priority", "colour: red", "default: yes", "features: work", "features: [Work]", "max_active: 0", "max_active: 1.5",
+		"tier: High Priority", "colour: red", "upgrade: halved", "grace: 3 days", "retired: 1", "low_balance: {credit: -1}", "debt_limit: 5", "default: yes", "features: work", "features: [Work]", "max_active: 0", "max_active: 1.5",
 		"max_active: 1001", "max_active: \"1\"", "names: {de: Frei}", "names: {en: \"\"}", "allowances: [{}]",
 		"allowances: [{unit: credit, amount: 0, every: rolling 24h}]", "allowances: [{unit: credit, amount: 9007199254740992, every: rolling 24h}]",
-		"allowances: [{unit: credit, amount: 1, every: term}]", "allowances: [{unit: credit, amount: 1, every: rolling 24}]",
+		"allowances: [{unit: credit, amount: 1, every: calendar year}]", "allowances: [{unit: credit, amount: 1, every: calendar day, rollover: {}}]",
+		"allowances: [{unit: credit, amount: 1, every: rolling 24}]",
 	} {
 		field, _, _ := strings.Cut(line, ":")
 		var kept []string

@@ -1,8 +1,9 @@
 // Package catalog turns the YAML file in which an operator writes what is sold into a holdfast.Catalog.
 //
-//	file ──► source.go ──► syntax.go ──► fields.go, scalars.go ──► compile.go ──► holdfast.Catalog
-//	          text          tree          one value at a time       the rules          │
-//	            └──────────────┴────────────────┴──────────────────────┴──► Problems   └─ or none at all
+//	file ──► source.go ──► syntax.go ──► fields.go, scalars.go ──► compile.go, feature.go, ──► holdfast.Catalog
+//	          text          tree          one value at a time       plan.go, product.go             │
+//	            │              │                │                    the rules                      │
+//	            └──────────────┴────────────────┴──────────────────────┴──► Problems                └─ or none at all
 //
 // The CLI, the server and the tests call it, with a file or with the embedded example.
 //

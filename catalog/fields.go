@@ -17,22 +17,29 @@ type value struct {
 // given is false for a field that is not in the file.
 func (v value) given() bool { return v.node != nil }
 
-// level is what may stand in one kind of mapping. The fields of later versions are known, so that an operator who copies
-// them learns that they come, not that they are misspelt.
+// level is what may stand in one kind of mapping.
 type level struct {
 	fields []string
-	later  []string
 	shape  string // what to write where there is no mapping at all
 }
 
 var (
-	fileLevel      = level{fields: []string{"units", "features", "surfaces", "plans"}, later: []string{"products"}, shape: "units:, features: and plans:"}
-	unitLevel      = level{fields: []string{"scale", "names"}, later: []string{"retired"}, shape: "{} or {scale: 2}"}
-	featureLevel   = level{fields: []string{"names", "price", "longest_job", "longest_wait", "ttl", "overrun", "late_commit", "cancel_running"}, later: []string{"queue", "in_doubt", "max_hold", "retired"}, shape: "price, longest_job and ttl below it"}
-	priceLevel     = level{fields: []string{"unit", "amount"}, later: []string{"per", "rates"}, shape: "{unit: credit, amount: 1}"}
-	surfaceLevel   = level{fields: []string{"ttl"}, shape: "{} or {ttl: 15m}"}
-	planLevel      = level{fields: []string{"default", "names", "features", "free_features", "allowances", "max_active"}, later: []string{"tier", "queue_notice_after", "upgrade", "grace", "refund", "running_on_refund", "debt_limit", "low_balance", "retired"}, shape: "features and max_active below it"}
-	allowanceLevel = level{fields: []string{"unit", "amount", "every"}, later: []string{"rollover"}, shape: "{unit: credit, amount: 3, every: rolling 24h}"}
+	fileLevel    = level{[]string{"units", "features", "surfaces", "plans", "products"}, "units:, features: and plans:"}
+	unitLevel    = level{[]string{"scale", "names"}, "{} or {scale: 2}"}
+	featureLevel = level{[]string{
+		"names", "price", "longest_job", "longest_wait", "ttl", "max_hold", "queue", "overrun", "in_doubt", "late_commit", "cancel_running",
+	}, "price, longest_job and ttl below it"}
+	priceLevel   = level{[]string{"unit", "amount", "per", "rates"}, "{unit: credit, amount: 1}"}
+	surfaceLevel = level{[]string{"ttl"}, "{} or {ttl: 15m}"}
+	planLevel    = level{[]string{
+		"default", "retired", "names", "features", "free_features", "allowances", "max_active", "tier", "queue_notice_after",
+		"upgrade", "grace", "refund", "running_on_refund", "debt_limit", "low_balance",
+	}, "features and max_active below it"}
+	allowanceLevel = level{[]string{"unit", "amount", "every", "rollover"}, "{unit: credit, amount: 3, every: rolling 24h}"}
+	rolloverLevel  = level{[]string{"cap"}, "{cap: 150}"}
+	productLevel   = level{[]string{"retired", "names", "plan", "period", "grant", "prices"}, "{plan: pro, period: 30d, prices: [{currency: XTR, amount: 250}]}"}
+	grantLevel     = level{[]string{"unit", "amount", "for"}, "{unit: credit, amount: 100}"}
+	moneyLevel     = level{[]string{"currency", "amount"}, "{currency: XTR, amount: 250}"}
 )
 
 // spoken are the languages that Holdfast has texts in.
@@ -42,11 +49,6 @@ var spoken = []string{"en", "ru"}
 var pluralForms = map[string][]string{
 	"en": {"one", "other"},
 	"ru": {"one", "few", "many", "other"},
-}
-
-// has is true for a mapping with a field of that name.
-func (v value) has(name string) bool {
-	return slices.ContainsFunc(v.pairs, func(p pair) bool { return p.key.text == name })
 }
 
 // member is one field of a mapping.
@@ -100,19 +102,16 @@ func join(path, name string) string {
 func (c *compiler) fields(v value, known level) map[string]value {
 	fields := map[string]value{}
 	for _, m := range c.members(v, known.shape) {
-		switch {
-		case slices.Contains(known.fields, m.name):
+		if slices.Contains(known.fields, m.name) {
 			fields[m.name] = m.value
-		case slices.Contains(known.later, m.name):
-			c.add(m.key.at, m.path, "not supported yet", "remove it")
-		default:
+		} else {
 			c.unknown(m.key.at, m.path, "field", m.name, known.fields)
 		}
 	}
 	return fields
 }
 
-// named are the members of a mapping from names to things: units, features, surfaces, plans.
+// named are the members of a mapping from names to things: units, features, surfaces, plans, products.
 func (c *compiler) named(v value, what string) []member {
 	if !v.given() {
 		return nil
@@ -151,17 +150,6 @@ func (c *compiler) required(v value, owner member, name, suggestion string) bool
 	return v.given()
 }
 
-// only accepts a field that so far has one value, its default.
-func (c *compiler) only(v value, accepted string, later ...string) {
-	switch {
-	case !v.given() || v.kind == text && v.text == accepted:
-	case v.kind == text && slices.Contains(later, v.text):
-		c.add(v.at, v.path, v.text+" is not supported yet", "write "+accepted+", or leave it out")
-	default:
-		c.add(v.at, v.path, "unknown value", "write "+accepted+", or leave it out")
-	}
-}
-
 // unknown reports a word that is none of the known ones.
 func (c *compiler) unknown(at place, path, what, word string, known []string) {
 	near := ""
@@ -180,7 +168,7 @@ func (c *compiler) unknown(at place, path, what, word string, known []string) {
 
 // oneOf lists words, of many the first ones.
 func oneOf(words []string) string {
-	const most = 8
+	const most = 16
 	if len(words) == 1 {
 		return words[0]
 	}

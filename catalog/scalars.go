@@ -166,7 +166,24 @@ func meantDuration(written string) (time.Duration, bool) {
 
 // duration reads a length from least to most, in whole seconds.
 func (c *compiler) duration(v value, least, most time.Duration) (time.Duration, bool) {
-	length, ok := parseDuration(v.text, false)
+	return c.length(v, lengthRule{least: least, most: most, show: clock, example: "write digits and s, m or h, such as 90s, 5m or 1h30m"})
+}
+
+// days reads a length that may be written in days.
+func (c *compiler) days(v value, least, most time.Duration) (time.Duration, bool) {
+	return c.length(v, lengthRule{least: least, most: most, days: true, show: shown, example: "write digits and s, m, h or d, such as 12h or 3d"})
+}
+
+// lengthRule is what a length may be, and how it is written.
+type lengthRule struct {
+	least, most time.Duration
+	days        bool // it may be written in days
+	show        func(time.Duration) string
+	example     string
+}
+
+func (c *compiler) length(v value, rule lengthRule) (time.Duration, bool) {
+	length, ok := parseDuration(v.text, rule.days)
 	if v.kind != text || !ok {
 		message := "not a duration"
 		switch v.kind {
@@ -175,10 +192,10 @@ func (c *compiler) duration(v value, least, most time.Duration) (time.Duration, 
 		case nothing, boolean, list, mapping:
 			message = "expected a duration, found " + v.kind.String()
 		}
-		suggestion := "write digits and s, m or h, such as 90s, 5m or 1h30m"
+		suggestion := rule.example
 		if v.kind == number || v.kind == text {
-			if meant, likely := meantDuration(v.text); likely && meant >= least && meant <= most {
-				suggestion = "write " + clock(meant)
+			if meant, likely := meantDuration(v.text); likely && meant >= rule.least && meant <= rule.most {
+				suggestion = "write " + rule.show(meant)
 				if wholeNumber.MatchString(v.text) {
 					suggestion = "write " + v.text + "s"
 				}
@@ -188,10 +205,10 @@ func (c *compiler) duration(v value, least, most time.Duration) (time.Duration, 
 		return 0, false
 	}
 	switch {
-	case length < least:
-		c.add(v.at, v.path, "too short", "write at least "+shown(least))
-	case length > most:
-		c.add(v.at, v.path, "too long", "write at most "+clock(most))
+	case length < rule.least:
+		c.add(v.at, v.path, "too short", "write at least "+shown(rule.least))
+	case length > rule.most:
+		c.add(v.at, v.path, "too long", "write at most "+rule.show(rule.most))
 	default:
 		return length, true
 	}
@@ -204,52 +221,6 @@ func clock(length time.Duration) string {
 		return fmt.Sprintf("%dh", length/time.Hour)
 	}
 	return shown(length)
-}
-
-const (
-	rolling    = "rolling "
-	minRolling = time.Minute
-	maxRolling = 366 * day
-)
-
-// laterCycles are the cycles of later versions, and the rolling one that comes nearest.
-var laterCycles = map[string]string{
-	"term":              "rolling 30d",
-	"calendar day":      "rolling 24h",
-	"calendar week":     "rolling 7d",
-	"calendar month":    "rolling 30d",
-	"anniversary month": "rolling 30d",
-}
-
-// cycle reads how often an allowance starts again.
-func (c *compiler) cycle(v value) (holdfast.Cycle, bool) {
-	const example = "write rolling and a length, such as rolling 24h or rolling 30d"
-	if v.kind != text {
-		c.add(v.at, v.path, "expected a cycle, found "+v.kind.String(), example)
-		return holdfast.Cycle{}, false
-	}
-	if instead, later := laterCycles[v.text]; later {
-		c.add(v.at, v.path, v.text+" is not supported yet", "write a rolling cycle, such as "+instead)
-		return holdfast.Cycle{}, false
-	}
-	written, found := strings.CutPrefix(v.text, rolling)
-	length, ok := parseDuration(written, true)
-	switch {
-	case !found || !ok:
-		suggestion := example
-		meant, likely := meantDuration(strings.TrimPrefix(strings.TrimSpace(v.text), "rolling"))
-		if likely && meant >= minRolling && meant <= maxRolling {
-			suggestion = "write " + rolling + shown(meant)
-		}
-		c.add(v.at, v.path, "not a cycle", suggestion)
-	case length < minRolling:
-		c.add(v.at, v.path, "too short", "write at least "+rolling+shown(minRolling))
-	case length > maxRolling:
-		c.add(v.at, v.path, "too long", "write at most "+rolling+shown(maxRolling))
-	default:
-		return holdfast.Cycle{Rolling: length}, true
-	}
-	return holdfast.Cycle{}, false
 }
 
 // title reads a name for people.
@@ -269,4 +240,40 @@ func (c *compiler) title(v value) (string, bool) {
 		return v.text, true
 	}
 	return "", false
+}
+
+// identifier reads a word of the catalog that refers to nothing else in it.
+func (c *compiler) identifier(v value, what string) string {
+	switch {
+	case v.kind == number || v.kind == boolean:
+		c.add(v.at, v.path, "expected the name of a "+what+", found "+v.kind.String(), fmt.Sprintf("write %q", brief(v.text)))
+	case v.kind != text:
+		c.add(v.at, v.path, "expected the name of a "+what+", found "+v.kind.String(), "write its name")
+	case !holdfast.ValidIdentifier(v.text):
+		c.add(v.at, v.path, "not a name", identifierLike(v.text))
+	default:
+		return v.text
+	}
+	return ""
+}
+
+// choice reads one of several words. The first one is what holds where the field is left out; it is compiled to the
+// empty word.
+func choice[Word ~string](c *compiler, v value, standard string, others ...Word) Word {
+	if !v.given() || v.kind == text && v.text == standard {
+		return ""
+	}
+	words := []string{standard}
+	for _, other := range others {
+		if v.kind == text && v.text == string(other) {
+			return other
+		}
+		words = append(words, string(other))
+	}
+	if v.kind == text {
+		c.unknown(v.at, v.path, "value", v.text, words)
+	} else {
+		c.add(v.at, v.path, "expected a word, found "+v.kind.String(), "write "+oneOf(words)+", or leave it out")
+	}
+	return ""
 }

@@ -7,6 +7,8 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -23,6 +25,7 @@ type schemaFile struct {
 	Features map[identifier]schemaFeature `json:"features" jsonschema_description:"What a person can ask for."`
 	Surfaces map[identifier]schemaSurface `json:"surfaces,omitempty" jsonschema_description:"Where requests come from."`
 	Plans    map[identifier]schemaPlan    `json:"plans" jsonschema_description:"Which features an account has, what it is given, and how much may run at once. One plan is the default."`
+	Products map[identifier]schemaProduct `json:"products,omitempty" jsonschema_description:"What is paid for: a plan for a period, or a grant."`
 }
 
 type schemaUnit struct {
@@ -58,14 +61,19 @@ type schemaFeature struct {
 	LongestJob    duration      `json:"longest_job" jsonschema_description:"The longest legal run. The ttl is at least 3 times as long."`
 	LongestWait   duration      `json:"longest_wait,omitempty" jsonschema:"default=0s" jsonschema_description:"The longest wait in the queue. The ttl is not shorter."`
 	TTL           duration      `json:"ttl" jsonschema_description:"How long a reservation waits for its job, and again from the job's start: 1s to 24h."`
-	Overrun       string        `json:"overrun,omitempty" jsonschema:"enum=cap,default=cap" jsonschema_description:"What is charged where more was used than reserved."`
-	LateCommit    string        `json:"late_commit,omitempty" jsonschema:"enum=charge,default=charge" jsonschema_description:"What a commit after expiry does."`
-	CancelRunning string        `json:"cancel_running,omitempty" jsonschema:"enum=deny,default=deny" jsonschema_description:"Whether running work can be cancelled."`
+	MaxHold       duration      `json:"max_hold,omitempty" jsonschema_description:"How long a reservation may live in all, from the longest ttl it can have to 96h. Default: 4 times its ttl."`
+	Queue         identifier    `json:"queue,omitempty" jsonschema_description:"Where its jobs wait. Default: the feature's name."`
+	Overrun       string        `json:"overrun,omitempty" jsonschema:"enum=cap,enum=extend,enum=debt,default=cap" jsonschema_description:"Used more than reserved. cap: not charged. extend: charged from what is available. debt: as extend, and the rest is owed up to the plan's debt_limit."`
+	InDoubt       string        `json:"in_doubt,omitempty" jsonschema:"enum=release,enum=charge,default=release" jsonschema_description:"How a reservation in doubt ends that nobody has settled by its expiry."`
+	LateCommit    string        `json:"late_commit,omitempty" jsonschema:"enum=charge,enum=absorb,default=charge" jsonschema_description:"What a commit after expiry does: charged from what is available then, or not at all."`
+	CancelRunning string        `json:"cancel_running,omitempty" jsonschema:"enum=deny,enum=request,default=deny" jsonschema_description:"Whether running work can be asked to stop."`
 }
 
 type schemaPrice struct {
 	Unit   identifier `json:"unit" jsonschema_description:"A unit of this file."`
-	Amount int64      `json:"amount" jsonschema:"minimum=0,maximum=9007199254740991" jsonschema_description:"What a quantity of one costs. 0 is free."`
+	Amount int64      `json:"amount,omitempty" jsonschema:"minimum=0,maximum=9007199254740991" jsonschema_description:"What a quantity of one costs. 0 is free. A price by usage has per and rates instead."`
+	Per    int64      `json:"per,omitempty" jsonschema:"minimum=1,maximum=1000000000" jsonschema_description:"A price by usage: how many of a kind its rate is for. The sum is rounded up once."`
+	Rates  rates      `json:"rates,omitempty" jsonschema_description:"A price by usage: how much of the unit for every per of each kind, such as {input_token: 1, output_token: 4}."`
 }
 
 type schemaSurface struct {
@@ -73,25 +81,64 @@ type schemaSurface struct {
 }
 
 type schemaPlan struct {
-	Default      bool              `json:"default,omitempty" jsonschema:"default=false" jsonschema_description:"The plan of an account that has no subscription. One plan has it."`
-	Names        schemaNames       `json:"names,omitempty" jsonschema_description:"The plan's name per language."`
-	Features     []identifier      `json:"features" jsonschema:"uniqueItems=true" jsonschema_description:"The features of the plan."`
-	FreeFeatures []identifier      `json:"free_features,omitempty" jsonschema:"uniqueItems=true" jsonschema_description:"Those of its features that cost nothing on this plan."`
-	Allowances   []schemaAllowance `json:"allowances,omitempty" jsonschema:"maxItems=64" jsonschema_description:"What the plan gives, again and again. Add further ones of the same unit below: their order tells them apart."`
-	MaxActive    int               `json:"max_active" jsonschema:"minimum=1,maximum=1000" jsonschema_description:"How many reservations of an account may be active at once."`
+	Default          bool              `json:"default,omitempty" jsonschema:"default=false" jsonschema_description:"The plan of an account that has no subscription. One plan has it."`
+	Retired          bool              `json:"retired,omitempty" jsonschema:"default=false" jsonschema_description:"Nobody is put on it any more; who is on it stays."`
+	Names            schemaNames       `json:"names,omitempty" jsonschema_description:"The plan's name per language."`
+	Features         []identifier      `json:"features" jsonschema:"uniqueItems=true" jsonschema_description:"The features of the plan."`
+	FreeFeatures     []identifier      `json:"free_features,omitempty" jsonschema:"uniqueItems=true" jsonschema_description:"Those of its features that cost nothing on this plan."`
+	Allowances       []schemaAllowance `json:"allowances,omitempty" jsonschema:"maxItems=64" jsonschema_description:"What the plan gives, again and again. Add further ones of the same unit below: their order tells them apart."`
+	MaxActive        int               `json:"max_active" jsonschema:"minimum=1,maximum=1000" jsonschema_description:"How many reservations of an account may be active at once."`
+	Tier             identifier        `json:"tier,omitempty" jsonschema_description:"Tells the queues of this plan's jobs from those of other plans."`
+	QueueNoticeAfter duration          `json:"queue_notice_after,omitempty" jsonschema:"default=0s" jsonschema_description:"When to tell a person that the job waits: 0s (never) to 24h."`
+	Upgrade          string            `json:"upgrade,omitempty" jsonschema:"enum=difference,enum=prorated,enum=full,default=difference" jsonschema_description:"What a change to this plan within a paid period gives: its allowance less the old one's, that for the rest of the period, or all of it instead of what is left."`
+	Grace            days              `json:"grace,omitempty" jsonschema:"default=0s" jsonschema_description:"How long the plan goes on after a failed renewal: 0s to 90d."`
+	Refund           string            `json:"refund,omitempty" jsonschema:"enum=revoke_unused,enum=revoke_all_as_debt,enum=keep,default=revoke_unused" jsonschema_description:"What a refunded payment takes back: what is not used, that and the used part as debt, or nothing."`
+	RunningOnRefund  string            `json:"running_on_refund,omitempty" jsonschema:"enum=finish,enum=stop,default=finish" jsonschema_description:"What becomes of running work when its payment is refunded."`
+	DebtLimit        amounts           `json:"debt_limit,omitempty" jsonschema_description:"The most that may be owed, per unit. Default: nothing."`
+	LowBalance       amounts           `json:"low_balance,omitempty" jsonschema_description:"Tell when less is available, per unit."`
 }
 
 type schemaAllowance struct {
+	Unit     identifier      `json:"unit" jsonschema_description:"A unit of this file."`
+	Amount   int64           `json:"amount" jsonschema:"minimum=1,maximum=9007199254740991" jsonschema_description:"How much is given in every cycle."`
+	Every    every           `json:"every" jsonschema_description:"How often it is given again. rolling 1m to rolling 366d: from the first use. calendar day, week or month: in the account's zone, not on a plan that is sold. anniversary month: from the day on which the plan began. term: with the paid period, not on the default plan."`
+	Rollover *schemaRollover `json:"rollover,omitempty" jsonschema_description:"What is left is carried over into the next cycle. Not from a rolling one."`
+}
+
+type schemaRollover struct {
+	Cap int64 `json:"cap" jsonschema:"minimum=1,maximum=9007199254740991" jsonschema_description:"The most that is carried over."`
+}
+
+type schemaProduct struct {
+	Retired bool          `json:"retired,omitempty" jsonschema:"default=false" jsonschema_description:"Not sold any more; a payment that was begun before is still honoured."`
+	Names   schemaNames   `json:"names,omitempty" jsonschema_description:"The product's name per language."`
+	Plan    identifier    `json:"plan,omitempty" jsonschema_description:"The plan that is bought, with a period. Not the default plan. A product has a plan or a grant."`
+	Period  period        `json:"period,omitempty" jsonschema_description:"For how long the plan is bought: 1d to 366d, 1 month to 12 months, 1 year."`
+	Grant   *schemaGrant  `json:"grant,omitempty" jsonschema_description:"What is bought instead of a plan."`
+	Prices  []schemaMoney `json:"prices" jsonschema:"minItems=1" jsonschema_description:"What it costs, once per currency."`
+}
+
+type schemaGrant struct {
 	Unit   identifier `json:"unit" jsonschema_description:"A unit of this file."`
-	Amount int64      `json:"amount" jsonschema:"minimum=1,maximum=9007199254740991" jsonschema_description:"How much is given in every cycle."`
-	Every  every      `json:"every" jsonschema_description:"How often it is given again. The cycle begins with the first use of the allowance: rolling 1m to rolling 366d."`
+	Amount int64      `json:"amount" jsonschema:"minimum=1,maximum=9007199254740991" jsonschema_description:"How much is granted."`
+	For    period     `json:"for,omitempty" jsonschema_description:"How long it lasts. Default: for ever."`
+}
+
+type schemaMoney struct {
+	Currency currencyCode `json:"currency" jsonschema_description:"Three uppercase letters, such as USD; XTR for Telegram Stars."`
+	Amount   int64        `json:"amount" jsonschema:"minimum=1,maximum=9007199254740991" jsonschema_description:"In the smallest step of the currency: 499 is $4.99."`
 }
 
 type (
-	identifier string
-	title      string
-	duration   string
-	every      string
+	identifier   string
+	title        string
+	duration     string
+	days         string
+	every        string
+	period       string
+	currencyCode string
+	rates        map[string]int64
+	amounts      map[string]int64
 )
 
 const (
@@ -114,17 +161,46 @@ func (duration) JSONSchema() *jsonschema.Schema {
 	return &jsonschema.Schema{Type: "string", Pattern: "^" + durationPattern + "$", Examples: []any{"60s", "5m", "1h30m"}}
 }
 
-func (every) JSONSchema() *jsonschema.Schema {
-	return &jsonschema.Schema{Type: "string", Pattern: "^rolling " + daysPattern + "$", Examples: []any{"rolling 24h", "rolling 30d"}}
+func (days) JSONSchema() *jsonschema.Schema {
+	return &jsonschema.Schema{Type: "string", Pattern: "^" + daysPattern + "$", Examples: []any{"12h", "3d"}}
 }
 
-// JSONSchemaExtend says what the generator cannot: the names of units, features, surfaces and plans are words, and of
-// all but surfaces there is at least one.
+func (every) JSONSchema() *jsonschema.Schema {
+	examples := []any{"rolling 24h", "rolling 30d"}
+	for _, word := range calendarWords {
+		examples = append(examples, word)
+	}
+	return &jsonschema.Schema{Type: "string", Pattern: "^(rolling " + daysPattern + "|" + strings.Join(calendarWords, "|") + ")$", Examples: examples}
+}
+
+func (period) JSONSchema() *jsonschema.Schema {
+	return &jsonschema.Schema{Type: "string", Pattern: `^([1-9][0-9]{0,2}d|1 month|([2-9]|1[0-2]) months|1 year)$`, Examples: []any{"30d", "1 month", "1 year"}}
+}
+
+func (currencyCode) JSONSchema() *jsonschema.Schema {
+	return &jsonschema.Schema{Type: "string", Pattern: currency.String(), Examples: []any{"XTR", "USD"}}
+}
+
+func (rates) JSONSchema() *jsonschema.Schema {
+	schema := amounts{}.JSONSchema()
+	schema.MinProperties, schema.MaxProperties = atMost(1), atMost(holdfast.MaxUsageKinds)
+	return schema
+}
+
+func (amounts) JSONSchema() *jsonschema.Schema {
+	return &jsonschema.Schema{
+		Type: "object", PropertyNames: identifier("").JSONSchema(),
+		AdditionalProperties: &jsonschema.Schema{Type: "integer", Minimum: "0", Maximum: json.Number(strconv.FormatInt(int64(holdfast.MaxAmount), 10))},
+	}
+}
+
+// JSONSchemaExtend says what the generator cannot: the names of units, features, surfaces, plans and products are words,
+// and of units, features and plans there is at least one.
 func (schemaFile) JSONSchemaExtend(file *jsonschema.Schema) {
 	for section := file.Properties.Oldest(); section != nil; section = section.Next() {
 		section.Value.PropertyNames = identifier("").JSONSchema()
 		section.Value.MaxProperties = atMost(holdfast.MaxCatalogNames)
-		if section.Key != "surfaces" {
+		if slices.Contains(file.Required, section.Key) {
 			section.Value.MinProperties = atMost(1)
 		}
 	}
@@ -182,7 +258,7 @@ func TestTheSchemaOffersTheFieldsThatParseKnows(t *testing.T) {
 	}
 	file := read(Schema())
 	same("file", fileLevel.fields, file)
-	for section, known := range map[string]level{"units": unitLevel, "features": featureLevel, "surfaces": surfaceLevel, "plans": planLevel} {
+	for section, known := range map[string]level{"units": unitLevel, "features": featureLevel, "surfaces": surfaceLevel, "plans": planLevel, "products": productLevel} {
 		thing := read(read(file.Properties[section]).AdditionalProperties)
 		same(section, known.fields, thing)
 		switch section {
@@ -197,7 +273,13 @@ func TestTheSchemaOffersTheFieldsThatParseKnows(t *testing.T) {
 			same("price", priceLevel.fields, read(read(thing.Properties["price"]).Items))
 		case "plans":
 			same("names", spoken, read(thing.Properties["names"]))
-			same("allowances", allowanceLevel.fields, read(read(thing.Properties["allowances"]).Items))
+			allowance := read(read(thing.Properties["allowances"]).Items)
+			same("allowances", allowanceLevel.fields, allowance)
+			same("rollover", rolloverLevel.fields, read(allowance.Properties["rollover"]))
+		case "products":
+			same("names", spoken, read(thing.Properties["names"]))
+			same("grant", grantLevel.fields, read(thing.Properties["grant"]))
+			same("prices", moneyLevel.fields, read(read(thing.Properties["prices"]).Items))
 		}
 	}
 }
