@@ -22,7 +22,7 @@ import (
 
 var update = flag.Bool("update", false, "write golden files and schema.json instead of comparing them")
 
-// script is testdata/problems.txt: prose, a catalog, and cases that change it.
+// script is a file of testdata: prose, a catalog, and cases that change it.
 type script struct {
 	preamble string
 	base     string
@@ -36,9 +36,9 @@ type scriptCase struct {
 
 const problemsFile = "testdata/problems.txt"
 
-func readScript(t *testing.T) script {
+func readScript(t *testing.T, name string) script {
 	t.Helper()
-	raw, err := os.ReadFile(problemsFile)
+	raw, err := os.ReadFile(name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,24 +100,15 @@ func (c scriptCase) file(t *testing.T, base string) string {
 	return base
 }
 
-func TestProblemsAreToldWithTheirPlaceAndWhatToWriteInstead(t *testing.T) {
-	s := readScript(t)
+// play runs every case and compares what it says with the file, or writes it there.
+func (s script) play(t *testing.T, name string, run func(t *testing.T, file string) string) {
 	rewritten := strings.Builder{}
 	rewritten.WriteString(s.preamble)
 	for _, c := range s.cases {
-		got := "a catalog"
+		var got string
 		t.Run(c.title, func(t *testing.T) {
 			file := c.file(t, s.base)
-			compiled, err := catalog.Parse("catalog.yaml", []byte(file))
-			switch {
-			case err != nil && compiled != nil:
-				t.Error("a refused file left a catalog")
-			case err != nil:
-				got = err.Error()
-				mustPoint(t, file, err)
-			default:
-				mustHold(t, compiled)
-			}
+			got = run(t, file)
 			if !*update {
 				if diff := cmp.Diff(c.want, got); diff != "" {
 					t.Errorf("%s\n(-want +got)\n%s", file, diff)
@@ -127,10 +118,25 @@ func TestProblemsAreToldWithTheirPlaceAndWhatToWriteInstead(t *testing.T) {
 		fmt.Fprintf(&rewritten, "\n=== %s\n%s\n----\n%s\n%s", c.title, strings.TrimRight(c.edits, "\n"), got, c.trailer)
 	}
 	if *update {
-		if err := os.WriteFile(problemsFile, []byte(rewritten.String()), 0o644); err != nil {
+		if err := os.WriteFile(name, []byte(rewritten.String()), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
+}
+
+func TestProblemsAreToldWithTheirPlaceAndWhatToWriteInstead(t *testing.T) {
+	readScript(t, problemsFile).play(t, problemsFile, func(t *testing.T, file string) string {
+		compiled, err := catalog.Parse("catalog.yaml", []byte(file))
+		if err != nil {
+			if compiled != nil {
+				t.Error("a refused file left a catalog")
+			}
+			mustPoint(t, file, err)
+			return err.Error()
+		}
+		mustHold(t, compiled)
+		return "a catalog"
+	})
 }
 
 // mustPoint: every problem lies in the file, in its order, says what to write, and its caret stands under its column.
@@ -658,7 +664,7 @@ func TestEditorsFindTheSchemaAndNothingWrongWithTheExample(t *testing.T) {
 }
 
 func TestWhatParseAcceptsEditorsAccept(t *testing.T) {
-	s := readScript(t)
+	s := readScript(t, problemsFile)
 	accepted := 0
 	for _, c := range s.cases {
 		if c.want != "a catalog" {

@@ -10,7 +10,7 @@ import (
 // Problem is one thing that keeps a catalog from being used.
 type Problem struct {
 	File   string
-	Line   int // from 1
+	Line   int // from 1; 0: it lies nowhere in the file, and File, Column and Excerpt are empty
 	Column int // from 1, in characters
 	// Path names the field: features.text.improve.price[0].amount. Empty: the file as a whole.
 	Path       string
@@ -24,7 +24,9 @@ type Problem struct {
 // write instead.
 func (p Problem) String() string {
 	var text strings.Builder
-	fmt.Fprintf(&text, "%s:%d:%d: ", p.File, p.Line, p.Column)
+	if p.Line > 0 {
+		fmt.Fprintf(&text, "%s:%d:%d: ", p.File, p.Line, p.Column)
+	}
 	if p.Path != "" {
 		text.WriteString(p.Path + ": ")
 	}
