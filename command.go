@@ -65,9 +65,35 @@ func ReservationOf(op Operation) ID { return op.reservation() }
 func OpensAccount(op Operation) bool {
 	switch op := op.(type) {
 	case Reserve, Charge:
-		return !isDryRun(op)
+		return !IsDryRun(op)
 	case PutAccount:
 		return true
+	}
+	return false
+}
+
+// LoadsOverdue says which live reservations the operation may end besides the one that it names: those whose ExpiresAt is
+// at or before the time. Zero: none.
+func LoadsOverdue(op Operation, now time.Time) time.Time {
+	switch op.(type) {
+	case Reserve, Charge, Extend, Expire:
+		return now
+	case DeleteAccount:
+		return endOfTime
+	}
+	return time.Time{}
+}
+
+// endOfTime is later than any reservation expires.
+var endOfTime = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// IsDryRun reports whether the operation only asks what would happen.
+func IsDryRun(op Operation) bool {
+	switch op := op.(type) {
+	case Reserve:
+		return op.DryRun
+	case Charge:
+		return op.DryRun
 	}
 	return false
 }
@@ -95,7 +121,7 @@ func (c *Command) Check() []Problem {
 }
 
 func (c *Command) needsKey() bool {
-	return c.Do.creates() && !isDryRun(c.Do)
+	return c.Do.creates() && !IsDryRun(c.Do)
 }
 
 // Fingerprint tells this request apart from others under the same key.

@@ -30,7 +30,7 @@ func decide(catalog *Catalog, state *State, command Command, now time.Time) Outc
 	if found := command.Check(); len(found) > 0 {
 		return Outcome{Reason: Invalid, Problems: found}
 	}
-	dryRun := isDryRun(command.Do)
+	dryRun := IsDryRun(command.Do)
 	if dryRun {
 		state = state.Clone() // a question changes nothing
 	}
@@ -86,16 +86,6 @@ func newDecision(catalog *Catalog, state *State, command Command, now time.Time)
 	d := &decision{catalog: catalog, state: state, command: command, now: latest(now, state.Account.DecidedAt)}
 	d.plan = catalog.PlanOf(&state.Account)
 	return d
-}
-
-func isDryRun(op Operation) bool {
-	switch op := op.(type) {
-	case Reserve:
-		return op.DryRun
-	case Charge:
-		return op.DryRun
-	}
-	return false
 }
 
 // repeat is a recorded answer told again. The command's own retry, after a commit in doubt, is no replay.

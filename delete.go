@@ -34,9 +34,3 @@ func (DeleteAccount) decide(d *decision) Outcome {
 	d.tell(Event{ID: namedID(ID(account.ID), "deleted"), Kind: EventDeleted})
 	return Outcome{Changed: true, Account: d.view()}
 }
-
-// LoadsEverythingLive reports whether the operation ends all live reservations, so that they must be loaded.
-func LoadsEverythingLive(op Operation) bool {
-	_, deletes := op.(DeleteAccount)
-	return deletes
-}

@@ -213,14 +213,13 @@ func (w *world) load(commands ...holdfast.Command) *holdfast.State {
 }
 
 func (stored *record) overdue(op holdfast.Operation, now time.Time) []*holdfast.Reservation {
-	switch op.(type) {
-	case holdfast.Reserve, holdfast.Expire:
-	default:
+	by := holdfast.LoadsOverdue(op, now)
+	if by.IsZero() {
 		return nil
 	}
 	var due []*holdfast.Reservation
 	for _, r := range stored.reservations {
-		if r.Overdue(now) {
+		if r.Overdue(by) {
 			due = append(due, r)
 		}
 	}

@@ -99,12 +99,17 @@ type CycleNumbers struct {
 	EndsAt   time.Time `json:",omitzero"`
 }
 
-// forgetPerson removes what is personal from a recorded answer.
-func (o *Outcome) forgetPerson() {
+// ForgetPerson removes what is personal from a recorded answer.
+func (o *Outcome) ForgetPerson() {
 	if o.Reservation != nil {
 		r := o.Reservation.clone()
 		r.Metadata = nil
 		o.Reservation = &r
+	}
+	if o.Account != nil {
+		view := *o.Account
+		view.Account.Name, view.Account.Language, view.Account.TimeZone, view.Account.Metadata = "", "", "", nil
+		o.Account = &view
 	}
 }
 

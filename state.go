@@ -141,7 +141,7 @@ func (s *State) erase() {
 		r.Metadata = nil
 	}
 	for _, a := range s.Answers {
-		a.Outcome.forgetPerson()
+		a.Outcome.ForgetPerson()
 	}
 }
 

@@ -181,7 +181,9 @@ func prepare(command *holdfast.Command) []holdfast.Problem {
 		start.Token = rand.Text()
 		command.Do = start
 	}
-	return append(command.Check(), unknownZone(command.Do)...)
+	do, unknown := resolveZone(command.Do)
+	command.Do = do
+	return append(command.Check(), unknown...)
 }
 
 func (e *Engine) await(ctx context.Context, p *pending) (holdfast.Outcome, error) {
@@ -221,16 +223,41 @@ func left(err error) *Error {
 	return &Error{Code: Cancelled, Hint: "the caller left before the request was decided; nothing happened", Err: err}
 }
 
-// unknownZone checks what the core cannot: whether a time zone's name is known.
-func unknownZone(op holdfast.Operation) []holdfast.Problem {
+// resolveZone gives an operation the time zone that it names, and finds a name that is not known: the core cannot look.
+func resolveZone(op holdfast.Operation) (holdfast.Operation, []holdfast.Problem) {
 	put, ok := op.(holdfast.PutAccount)
-	if !ok || put.TimeZone == nil || *put.TimeZone == "" {
-		return nil
+	if !ok || put.TimeZone == nil {
+		return op, nil
 	}
-	if _, err := time.LoadLocation(*put.TimeZone); err != nil || *put.TimeZone == "Local" {
-		return []holdfast.Problem{{Field: "time_zone", Hint: "use a name of the IANA time zone database such as Europe/Moscow, or an empty text for UTC"}}
+	zone, err := zoneOf(*put.TimeZone)
+	if err != nil {
+		return op, []holdfast.Problem{{Field: "time_zone", Hint: "use a name of the IANA time zone database such as Europe/Moscow, or an empty text for UTC"}}
 	}
-	return nil
+	put.Zone = zone
+	return put, nil
+}
+
+// zones remembers the time zones that accounts name: reading one costs a file.
+var zones sync.Map
+
+func zoneOf(name string) (*time.Location, error) {
+	if known, ok := zones.Load(name); ok {
+		return known.(*time.Location), nil
+	}
+	if name == "Local" {
+		return nil, errors.New("the zone of this machine is nobody's")
+	}
+	zone, err := time.LoadLocation(name) // the empty name is UTC
+	if err == nil {
+		zones.Store(name, zone)
+	}
+	return zone, err
+}
+
+// passZones gives a loaded state the time zones that it names. A name that is not known any more counts as UTC.
+func passZones(state *holdfast.State) {
+	state.Zones.Account, _ = zoneOf(state.Account.TimeZone)
+	state.Zones.Anchor, _ = zoneOf(state.Account.AnchorZone)
 }
 
 // NewID is a fresh command id: a UUIDv7 with its last two bytes zero, where the core counts further ids of the command.
@@ -284,6 +311,7 @@ func (e *Engine) View(ctx context.Context, project, account string) (*holdfast.A
 	if state == nil {
 		state = holdfast.NewState(project, account)
 	}
+	passZones(state)
 	return holdfast.View(e.Catalog(project), state, e.Now()), nil
 }
 

@@ -48,6 +48,7 @@ func (j *Joined) Submit(ctx context.Context, command holdfast.Command) (holdfast
 		e.quarantine(account, err.Error())
 		return holdfast.Outcome{}, outOfService()
 	}
+	passZones(states[0])
 	outcome, err := e.decideOne(states[0], command, now)
 	if err == nil && outcome.Again { // a transaction loads once
 		return holdfast.Outcome{}, &Error{Code: Unavailable, Hint: "too much of this account is overdue to be expired inside your transaction; roll back and try again shortly"}

@@ -308,9 +308,8 @@ func (a *attempt) wants(now time.Time) []store.Want {
 				keys[c.Key] = true
 				want.Keys = append(want.Keys, c.Key)
 			}
-			switch c.Do.(type) {
-			case holdfast.Reserve, holdfast.Expire:
-				want.OverdueAt = now
+			if by := holdfast.LoadsOverdue(c.Do, now); by.After(want.OverdueAt) {
+				want.OverdueAt = by
 			}
 		}
 		wants[i] = want
@@ -320,6 +319,7 @@ func (a *attempt) wants(now time.Time) []store.Want {
 
 // decide applies a group's commands to the account's state, one after the other: each sees what the ones before it did.
 func (e *Engine) decide(g *group, state *holdfast.State, now time.Time) (decided, error) {
+	passZones(state)
 	result := decided{group: g}
 	for i, p := range g.commands {
 		outcome, err := e.decideOne(state, p.command, now)
@@ -358,11 +358,14 @@ func (e *Engine) decideOne(state *holdfast.State, command holdfast.Command, now 
 	}
 	catalog := e.Catalog(command.Project)
 	outcome = holdfast.Decide(catalog, state, command, now)
-	if reserve, ok := command.Do.(holdfast.Reserve); ok && reserve.DryRun && outcome.Again {
+	if holdfast.IsDryRun(command.Do) && outcome.Again {
 		// A question changes nothing, so the sweeper's work is done for it by a command of its own.
 		holdfast.Decide(catalog, state, holdfast.Command{
 			ID: NewID(), Project: command.Project, Target: command.AccountID(), Actor: Sweeper, Do: holdfast.Expire{},
 		}, now)
+	}
+	if _, commit := command.Do.(holdfast.Commit); commit && outcome.Reason == holdfast.NotFound {
+		e.log.Warn("a commit named a reservation that nobody knows; nothing was charged", "account", command.AccountID().String())
 	}
 	return outcome, nil
 }

@@ -49,11 +49,11 @@ func (c accountShowCommand) Run(ctx context.Context, t *terminal) error {
 		return err
 	}
 	defer func() { _ = db.Close() }()
-	current, err := newestCatalog(ctx, db)
+	catalogs, err := openCatalogs(ctx, db, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err
 	}
-	view, err := engine.New(db, engine.Options{Catalog: current.of}).View(ctx, c.Project, c.Account)
+	view, err := engine.New(db, engine.Options{Catalog: catalogs.of}).View(ctx, c.Project, c.Account)
 	if err != nil {
 		return err
 	}

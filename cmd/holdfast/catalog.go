@@ -3,18 +3,20 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
-	"slices"
-	"strings"
 
 	"github.com/holdfast-dev/holdfast"
 	"github.com/holdfast-dev/holdfast/catalog"
+	"github.com/holdfast-dev/holdfast/store"
 )
 
 type catalogCommand struct {
 	Check   catalogCheckCommand   `cmd:"" help:"Check a catalog file: all problems at once, with what to write instead."`
 	Schema  catalogSchemaCommand  `cmd:"" help:"Print the JSON Schema of catalog files, for an editor."`
 	Example catalogExampleCommand `cmd:"" help:"Print the catalog that is used where none is given."`
+	Apply   catalogApplyCommand   `cmd:"" help:"Make a file the newest version of a catalog, also while it is being served."`
+	Diff    catalogDiffCommand    `cmd:"" help:"Say what a file would change, and for whom."`
 }
 
 type catalogCheckCommand struct {
@@ -31,7 +33,7 @@ func (c catalogCheckCommand) Run(t *terminal) error {
 }
 
 func describe(c *holdfast.Catalog) string {
-	return fmt.Sprintf("%d units, %d features, %d plans: no problem found", len(c.Units), len(c.Features), len(c.Plans))
+	return fmt.Sprintf("%d units, %d features, %d plans, %d products: no problem found", len(c.Units), len(c.Features), len(c.Plans), len(c.Products))
 }
 
 func readCatalog(file string) (*holdfast.Catalog, []byte, error) {
@@ -64,54 +66,112 @@ func (catalogExampleCommand) Run(t *terminal) error {
 	return err
 }
 
-// current is the catalog that this process serves to all projects.
-type current struct{ catalog *holdfast.Catalog }
-
-func (c current) of(string) *holdfast.Catalog { return c.catalog }
-
-// newestCatalog is the newest stored one, else the embedded one, which counts as version 0 until it is stored.
-func newestCatalog(ctx context.Context, db database) (current, error) {
-	version, source, ok, err := db.LatestCatalog(ctx)
-	if err != nil {
-		return current{}, err
-	}
-	if !ok {
-		return current{catalog.Embedded()}, nil
-	}
-	parsed, err := catalog.Parse(fmt.Sprintf("stored catalog version %d", version), source)
-	if err != nil {
-		return current{}, err
-	}
-	parsed.Version = version
-	return current{parsed}, nil
+// catalogOf names a catalog: a project's own, or the one of all projects that have none.
+type catalogOf struct {
+	databaseFlags
+	Project string `help:"The project whose own catalog is meant; without it, the one of all projects that have none of their own."`
 }
 
-// storeCatalog makes a file's content the newest version, unless it is that already. It refuses a catalog that drops
-// what accounts hold.
-func storeCatalog(ctx context.Context, db database, parsed *holdfast.Catalog, source []byte) (current, error) {
-	plans, err := db.PlansInUse(ctx)
+func (c catalogOf) open(ctx context.Context, want access) (database, error) {
+	if c.Project != "" && !holdfast.ValidProject(c.Project) {
+		return nil, fmt.Errorf("--project: use 1 to %d of a-z 0-9 . _ -", holdfast.MaxProjectBytes)
+	}
+	return c.databaseFlags.open(ctx, want)
+}
+
+type catalogApplyCommand struct {
+	catalogOf
+	File string `arg:"" help:"The YAML file."`
+}
+
+func (c catalogApplyCommand) Run(ctx context.Context, t *terminal) error {
+	_, source, err := readCatalog(c.File)
 	if err != nil {
-		return current{}, err
+		return err
 	}
-	units, err := db.UnitsInUse(ctx)
+	db, err := c.open(ctx, writing)
 	if err != nil {
-		return current{}, err
+		return err
 	}
-	var missing []string
-	for _, name := range plans {
-		if _, ok := parsed.Plan(name); !ok {
-			missing = append(missing, "plan "+name)
-		}
+	defer func() { _ = db.Close() }()
+	before, _, err := db.LatestCatalog(ctx, c.Project)
+	if err != nil {
+		return err
 	}
-	for _, name := range units {
-		if _, ok := parsed.Unit(name); !ok {
-			missing = append(missing, "unit "+name)
-		}
+	version, err := replaceCatalog(ctx, db, c.File, store.Catalog{Project: c.Project, Source: source}, before.Version)
+	if err != nil {
+		return err
 	}
-	if len(missing) > 0 {
-		slices.Sort(missing)
-		return current{}, fmt.Errorf("the catalog drops what accounts hold: %s; keep them in the file", strings.Join(missing, ", "))
+	said := "is the newest version %d now; servers take it up within %s\n"
+	if version == before.Version {
+		said = "was version %d already\n"
+		_, err = fmt.Fprintf(t.out, c.File+" "+said, version)
+		return err
 	}
-	parsed.Version, err = db.AddCatalog(ctx, source)
-	return current{parsed}, err
+	_, err = fmt.Fprintf(t.out, c.File+" "+said, version, refreshEvery)
+	return err
+}
+
+type catalogDiffCommand struct {
+	catalogOf
+	File string `arg:"" help:"The YAML file."`
+}
+
+func (c catalogDiffCommand) Run(ctx context.Context, t *terminal) error {
+	after, _, err := readCatalog(c.File)
+	if err != nil {
+		return err
+	}
+	db, err := c.open(ctx, reading)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = db.Close() }()
+	before, _, err := newestCatalog(ctx, db, c.Project)
+	if err != nil {
+		return err
+	}
+	inUse, err := catalogInUse(ctx, db, c.Project)
+	if err != nil {
+		return err
+	}
+	changes := catalog.Diff(before, after)
+	if len(changes) == 0 {
+		_, err = fmt.Fprintf(t.out, "nothing would change: version %d says the same\n", before.Version)
+		return err
+	}
+	out := &printing{to: t.out}
+	for _, change := range changes {
+		out.line("%s: %s → %s\n    %s%s", change.Path, orNothing(change.Before), orNothing(change.After), change.Effect, howMany(change, inUse))
+	}
+	if err := catalog.Missing(before, after, inUse); err != nil {
+		out.line("\nIt would be refused:\n%v", err)
+	}
+	return out.err
+}
+
+func orNothing(value string) string {
+	if value == "" {
+		return "(nothing)"
+	}
+	return value
+}
+
+func howMany(change catalog.Change, inUse catalog.InUse) string {
+	if change.Plan == "" {
+		return ""
+	}
+	return fmt.Sprintf(" (accounts that were set to %s: %d)", change.Plan, inUse.Plans[change.Plan])
+}
+
+// printing writes lines until one fails.
+type printing struct {
+	to  io.Writer
+	err error
+}
+
+func (p *printing) line(format string, values ...any) {
+	if p.err == nil {
+		_, p.err = fmt.Fprintf(p.to, format+"\n", values...)
+	}
 }

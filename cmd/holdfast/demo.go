@@ -58,15 +58,15 @@ func (c demoCommand) onStage(ctx context.Context, t *terminal, do func(context.C
 	if err != nil {
 		return err
 	}
-	catalog, err := serve.catalog(ctx, db)
-	if err != nil {
-		return err
-	}
 	log := slog.New(slog.DiscardHandler)
 	if c.Verbose {
 		log = logger(t.notes, slog.LevelDebug)
 	}
-	s, err := newServer(serverOptions{database: db, keys: keys, catalog: catalog, log: log, listen: c.Listen, sweepEvery: demoSweepEvery})
+	catalogs, err := serve.catalogs(ctx, db, log)
+	if err != nil {
+		return err
+	}
+	s, err := newServer(serverOptions{database: db, keys: keys, catalogs: catalogs, log: log, listen: c.Listen, sweepEvery: demoSweepEvery})
 	if err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ func (c demoCommand) onStage(ctx context.Context, t *terminal, do func(context.C
 		defer func() { _ = seen.Close() }()
 		api := newAPIClient(s.address(), serve.DevKey)
 		defer api.http.CloseIdleConnections() // or the server waits for them when it stops
-		return do(ctx, &story{out: t.out, notes: t.notes, api: api, database: seen, catalog: catalog})
+		return do(ctx, &story{out: t.out, notes: t.notes, api: api, database: seen, catalogs: catalogs})
 	})
 }
 

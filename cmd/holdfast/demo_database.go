@@ -35,7 +35,7 @@ func (s *story) believes(ctx context.Context, must belief) error {
 	if err != nil {
 		return err
 	}
-	view := holdfast.View(s.catalog.catalog, state, time.Now().UTC())
+	view := holdfast.View(s.catalogs.of(devProject), state, time.Now().UTC())
 	balance := view.Balances[0]
 	if balance.Cycle == nil {
 		return errors.New("the free plan has no allowance of " + balance.Unit)

@@ -18,7 +18,7 @@ type story struct {
 	out, notes io.Writer
 	api        *apiClient
 	database   database // opened for reading, beside the server
-	catalog    current
+	catalogs   *catalogs
 
 	worker *workerProcess // waits for its job from the beginning
 	won    *apiAnswer     // the press that got the credit

@@ -75,11 +75,11 @@ func TestDrillHoldsOnAFileAndLeavesItUsable(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = opened.Close() }()
-	plans, err := opened.PlansInUse(t.Context())
+	plans, err := opened.PlansInUse(t.Context(), "")
 	if err != nil || len(plans) > 0 {
 		t.Errorf("plans in use after the drill: %v, %v", plans, err)
 	}
-	units, err := opened.UnitsInUse(t.Context())
+	units, err := opened.UnitsInUse(t.Context(), "")
 	if err != nil || len(units) > 0 {
 		t.Errorf("units in use after the drill: %v, %v", units, err)
 	}
@@ -150,7 +150,7 @@ func TestAnInterruptedDrillTidiesUp(t *testing.T) {
 	if code != 1 || !strings.Contains(out, `interrupted in "duplicate delivery"`) {
 		t.Errorf("exit %d\n%s", code, out)
 	}
-	units, err := db.UnitsInUse(t.Context())
+	units, err := db.UnitsInUse(t.Context(), "")
 	if err != nil || len(units) > 0 {
 		t.Errorf("units in use after an interrupted drill: %v, %v", units, err)
 	}

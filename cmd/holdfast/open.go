@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"net/url"
 	"strings"
-	"time"
 
 	"github.com/holdfast-dev/holdfast/engine"
 	"github.com/holdfast-dev/holdfast/store"
@@ -30,19 +29,7 @@ func (f databaseFlags) name() string {
 }
 
 // database is a store and what the edges keep beside it.
-type database interface {
-	store.Store
-	AddProject(ctx context.Context, name string) (created bool, err error)
-	AddKey(ctx context.Context, key store.Key) error
-	KeyByHash(ctx context.Context, hash [32]byte) (store.Key, bool, error)
-	HasKeys(ctx context.Context) (bool, error)
-	LatestCatalog(ctx context.Context) (version int64, source []byte, ok bool, err error)
-	AddCatalog(ctx context.Context, source []byte) (version int64, err error)
-	PlansInUse(ctx context.Context) ([]string, error)
-	UnitsInUse(ctx context.Context) ([]string, error)
-	LastDecision(ctx context.Context) (time.Time, error)
-	LiveWork(ctx context.Context) (count int64, firstExpiry time.Time, err error)
-}
+type database = store.Lookups
 
 // access is what a command wants to do with the database.
 type access int
@@ -74,11 +61,11 @@ func (f databaseFlags) work(ctx context.Context, log *slog.Logger, do func(db da
 		return err
 	}
 	defer func() { _ = db.Close() }()
-	current, err := newestCatalog(ctx, db)
+	catalogs, err := openCatalogs(ctx, db, log)
 	if err != nil {
 		return err
 	}
-	e := engine.New(db, engine.Options{Catalog: current.of, Logger: log, SweepEvery: -1})
+	e := engine.New(db, engine.Options{Catalog: catalogs.of, Logger: log, SweepEvery: -1})
 	return during(ctx, e, func() error { return do(db, e) })
 }
 

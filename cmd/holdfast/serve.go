@@ -20,6 +20,7 @@ import (
 	"github.com/holdfast-dev/holdfast/httpapi"
 	"github.com/holdfast-dev/holdfast/message"
 	"github.com/holdfast-dev/holdfast/metrics"
+	"github.com/holdfast-dev/holdfast/store"
 )
 
 type serveCommand struct {
@@ -58,7 +59,8 @@ func (c serveCommand) Run(ctx context.Context, t *terminal) error {
 	if err != nil {
 		return err
 	}
-	catalog, err := c.catalog(ctx, db)
+	log := logger(t.notes, c.LogLevel)
+	catalogs, err := c.catalogs(ctx, db, log)
 	if err != nil {
 		return err
 	}
@@ -66,17 +68,16 @@ func (c serveCommand) Run(ctx context.Context, t *terminal) error {
 		// Little of what a batch allocates outlives it: collecting less often took a third off the server's own CPU.
 		debug.SetGCPercent(400)
 	}
-	log := logger(t.notes, c.LogLevel)
 	if err := checkClock(ctx, db, log); err != nil {
 		return err
 	}
 	s, err := newServer(serverOptions{
-		database: db, keys: keys, catalog: catalog, log: log, listen: c.Listen, sweepEvery: c.SweepEvery,
+		database: db, keys: keys, catalogs: catalogs, log: log, listen: c.Listen, sweepEvery: c.SweepEvery,
 	})
 	if err != nil {
 		return err
 	}
-	log.Info("serving", "address", s.address(), "catalog_version", catalog.catalog.Version, "version", version())
+	log.Info("serving", "address", s.address(), "catalog_version", catalogs.of("").Version, "version", version())
 	if _, err := fmt.Fprintln(t.out, "listening on", s.address()); err != nil {
 		return err
 	}
@@ -129,15 +130,19 @@ func (c serveCommand) keys(ctx context.Context, db database, t *terminal) (*keyr
 	return ring, err
 }
 
-func (c serveCommand) catalog(ctx context.Context, db database) (current, error) {
-	if c.Catalog == "" {
-		return newestCatalog(ctx, db)
+// catalogs are those that are stored. A file of --catalog becomes the newest version for all projects that have none of
+// their own.
+func (c serveCommand) catalogs(ctx context.Context, db database, log *slog.Logger) (*catalogs, error) {
+	if c.Catalog != "" {
+		_, source, err := readCatalog(c.Catalog)
+		if err != nil {
+			return nil, err
+		}
+		if _, err := replaceCatalog(ctx, db, c.Catalog, store.Catalog{Source: source}, store.AnyVersion); err != nil {
+			return nil, err
+		}
 	}
-	parsed, source, err := readCatalog(c.Catalog)
-	if err != nil {
-		return current{}, err
-	}
-	return storeCatalog(ctx, db, parsed, source)
+	return openCatalogs(ctx, db, log)
 }
 
 // checkClock refuses to serve with a clock behind what the database has seen: no decision is earlier than its account's
@@ -223,6 +228,7 @@ func (k *keyring) Lookup(ctx context.Context, hash [32]byte) (httpapi.Key, bool,
 // server is the HTTP API on an engine on a database.
 type server struct {
 	engine   *engine.Engine
+	catalogs *catalogs
 	http     *http.Server
 	listener net.Listener
 	log      *slog.Logger
@@ -231,7 +237,7 @@ type server struct {
 type serverOptions struct {
 	database   database
 	keys       *keyring
-	catalog    current
+	catalogs   *catalogs
 	log        *slog.Logger
 	listen     string
 	sweepEvery time.Duration
@@ -244,7 +250,7 @@ func newServer(o serverOptions) (*server, error) {
 		return nil, err
 	}
 	observer := metrics.New()
-	e := engine.New(o.database, engine.Options{Catalog: o.catalog.of, Logger: o.log, SweepEvery: o.sweepEvery, Observer: observer})
+	e := engine.New(o.database, engine.Options{Catalog: o.catalogs.of, Logger: o.log, SweepEvery: o.sweepEvery, Observer: observer})
 	observer.Watch(e, o.database)
 	handler, err := httpapi.New(httpapi.Options{Engine: e, Keys: o.keys, Texts: texts{spoken}, Logger: o.log, Version: version()})
 	if err != nil {
@@ -254,7 +260,7 @@ func newServer(o serverOptions) (*server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", o.listen, err)
 	}
-	return &server{engine: e, listener: listener, log: o.log, http: &http.Server{
+	return &server{engine: e, catalogs: o.catalogs, listener: listener, log: o.log, http: &http.Server{
 		Handler:           withMetrics(observer.Handler(), handler),
 		ReadHeaderTimeout: 10 * time.Second,
 		ReadTimeout:       30 * time.Second,
@@ -288,6 +294,7 @@ func (s *server) serve(ctx context.Context) error {
 	defer stopEngine()
 	engineDone := make(chan error, 1)
 	go func() { engineDone <- s.engine.Serve(working) }()
+	go s.catalogs.refresh(working)
 	httpDone := make(chan error, 1)
 	go func() { httpDone <- s.http.Serve(s.listener) }()
 

@@ -35,7 +35,9 @@ func copyMap[V any](pairs map[string]V) map[string]V {
 
 func copyAccount(a holdfast.Account) holdfast.Account {
 	a.Metadata = copyMap(a.Metadata)
+	a.Debts = copyMap(a.Debts)
 	a.CreatedAt, a.DecidedAt = stored(a.CreatedAt), stored(a.DecidedAt)
+	a.Anchor, a.DeletedAt = stored(a.Anchor), stored(a.DeletedAt)
 	return a
 }
 
@@ -49,7 +51,9 @@ func copyGrant(from *holdfast.Grant) *holdfast.Grant {
 func copyReservation(from *holdfast.Reservation) *holdfast.Reservation {
 	r := *from
 	r.Allocations = copyList(r.Allocations)
-	r.Metadata, r.Usage = copyMap(r.Metadata), copyMap(r.Usage)
+	r.Metadata, r.Usage, r.Reported = copyMap(r.Metadata), copyMap(r.Usage), copyMap(r.Reported)
+	r.Price.Rates = copyMap(r.Price.Rates)
+	r.CancelRequestedAt = stored(r.CancelRequestedAt)
 	r.TTL = r.TTL.Truncate(time.Microsecond)
 	r.CreatedAt, r.ExpiresAt, r.EndedAt = stored(r.CreatedAt), stored(r.ExpiresAt), stored(r.EndedAt)
 	r.LateAt, r.LeaseExpiresAt = stored(r.LateAt), stored(r.LeaseExpiresAt)

@@ -15,7 +15,7 @@ import (
 type lookups struct {
 	projects map[string]bool
 	keys     map[[32]byte]store.Key
-	catalogs [][]byte // version 1 first
+	catalogs []store.Catalog
 }
 
 // AddProject makes a project known; created is false where it was.
@@ -98,54 +98,91 @@ func (s *Store) HasKeys(ctx context.Context) (has bool, err error) {
 	return has, err
 }
 
-// LatestCatalog returns the newest catalog that was stored; ok is false where none was.
-func (s *Store) LatestCatalog(ctx context.Context) (version int64, source []byte, ok bool, err error) {
+// LatestCatalog returns the newest catalog of a project: its own, else the one of all; ok is false where none was stored.
+func (s *Store) LatestCatalog(ctx context.Context, project string) (latest store.Catalog, ok bool, err error) {
 	err = s.use(ctx, "read the catalog", func() error {
-		if version = int64(len(s.catalogs)); version > 0 {
-			source, ok = bytes.Clone(s.catalogs[version-1]), true
-		}
+		latest, ok = s.latestCatalog(project)
 		return nil
 	})
-	return version, source, ok, err
+	return latest, ok, err
 }
 
-// AddCatalog stores a new version and returns its number; where the newest one has the same content, it returns that.
-func (s *Store) AddCatalog(ctx context.Context, source []byte) (version int64, err error) {
-	err = s.use(ctx, "add a catalog", func() error {
-		if n := len(s.catalogs); n == 0 || !bytes.Equal(s.catalogs[n-1], source) {
-			s.catalogs = append(s.catalogs, bytes.Clone(source))
+func (s *Store) latestCatalog(project string) (latest store.Catalog, ok bool) {
+	for _, c := range s.catalogs {
+		own := c.Project == project
+		if own && (latest.Project != project || !ok || c.Version > latest.Version) || c.Project == "" && latest.Project == "" && c.Version > latest.Version {
+			latest, ok = c, true
 		}
-		version = int64(len(s.catalogs))
+	}
+	latest.Source = bytes.Clone(latest.Source)
+	return latest, ok
+}
+
+// AddCatalog stores a new version and returns its number. Where the newest one has the same content and belongs to the same
+// project, it returns that. Where another one than expected is the newest, it is a Conflict with store.ErrVersion.
+func (s *Store) AddCatalog(ctx context.Context, added store.Catalog, expected int64) (version int64, err error) {
+	err = s.use(ctx, "add a catalog", func() error {
+		newest, ok := s.latestCatalog(added.Project)
+		version = newest.Version
+		switch {
+		case expected != store.AnyVersion && expected != version:
+			return store.StaleCatalog()
+		case ok && newest.Project == added.Project && bytes.Equal(newest.Source, added.Source):
+			return nil
+		}
+		version++
+		s.catalogs = append(s.catalogs, store.Catalog{Project: added.Project, Version: version, Source: bytes.Clone(added.Source)})
 		return nil
 	})
 	return version, err
 }
 
-// PlansInUse lists the plans that accounts were set to.
-func (s *Store) PlansInUse(ctx context.Context) (plans []string, err error) {
-	err = s.use(ctx, "list plans in use", func() error {
+// CatalogVersions are the numbers of the newest catalogs, per project; the empty project is all that have none of their own.
+func (s *Store) CatalogVersions(ctx context.Context) (versions map[string]int64, err error) {
+	versions = map[string]int64{}
+	err = s.use(ctx, "look for catalogs", func() error {
+		for _, c := range s.catalogs {
+			versions[c.Project] = max(versions[c.Project], c.Version)
+		}
+		return nil
+	})
+	return versions, err
+}
+
+// inUse reports whether an account counts as one of the project's: for the empty one, those of all that have no catalog of
+// their own.
+func (s *Store) inUse(a *account, project string) bool {
+	own := slices.ContainsFunc(s.catalogs, func(c store.Catalog) bool { return c.Project == a.row.Project })
+	return a.row.Project == project || project == "" && !own
+}
+
+// PlansInUse counts the accounts that were set to each plan.
+func (s *Store) PlansInUse(ctx context.Context, project string) (plans map[string]int64, err error) {
+	plans = map[string]int64{}
+	err = s.use(ctx, "count plans in use", func() error {
 		for _, a := range s.accounts {
-			if a.row.Plan != "" {
-				plans = append(plans, a.row.Plan)
+			if a.row.Plan != "" && s.inUse(a, project) {
+				plans[a.row.Plan]++
 			}
 		}
-		plans = slices.Compact(slices.Sorted(slices.Values(plans)))
 		return nil
 	})
 	return plans, err
 }
 
-// UnitsInUse lists the units of open grants.
-func (s *Store) UnitsInUse(ctx context.Context) (units []string, err error) {
-	err = s.use(ctx, "list units in use", func() error {
+// UnitsInUse counts the accounts that have open grants of each unit.
+func (s *Store) UnitsInUse(ctx context.Context, project string) (units map[string]int64, err error) {
+	units = map[string]int64{}
+	err = s.use(ctx, "count units in use", func() error {
 		for _, a := range s.accounts {
+			held := map[string]bool{}
 			for _, g := range a.grants {
-				if g.Open {
-					units = append(units, g.Unit)
+				if g.Open && !held[g.Unit] && s.inUse(a, project) {
+					held[g.Unit] = true
+					units[g.Unit]++
 				}
 			}
 		}
-		units = slices.Compact(slices.Sorted(slices.Values(units)))
 		return nil
 	})
 	return units, err

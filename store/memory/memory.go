@@ -300,7 +300,10 @@ func (w *writing) account(changes *holdfast.Changes) error {
 		}
 		put(w, w.store.accounts, row.ID, a)
 	default: // what an account was made with is never written again
-		row.Project, row.Name, row.CreatedAt = a.row.Project, a.row.Name, a.row.CreatedAt
+		row.Project, row.CreatedAt = a.row.Project, a.row.CreatedAt
+		if !changes.Erase {
+			row.Name = a.row.Name
+		}
 	}
 	row.Version++
 	if err := accountRules.check(&row); err != nil {
@@ -309,7 +312,7 @@ func (w *writing) account(changes *holdfast.Changes) error {
 	before := a.row
 	w.steps = append(w.steps, func() { a.row = before })
 	a.row = row
-	for _, write := range []func(*account, *holdfast.Changes) error{w.grants, w.reservations, w.entries, w.answers, w.events} {
+	for _, write := range []func(*account, *holdfast.Changes) error{w.grants, w.reservations, w.entries, w.answers, w.events, w.erase} {
 		if err := write(a, changes); err != nil {
 			return err
 		}
@@ -335,6 +338,8 @@ func (w *writing) grants(a *account, changes *holdfast.Changes) error {
 		}
 		g := copyGrant(stored) // what it was made with is never written again
 		g.Reserved, g.Used, g.Voided, g.Open = changed.Reserved, changed.Used, changed.Voided, changed.Open
+		g.Rolled, g.EndsAt = changed.Rolled, changed.EndsAt
+		g = copyGrant(g)
 		if err := grantRules.check(g); err != nil {
 			return rejected(w.op, err)
 		}
@@ -358,12 +363,39 @@ func (w *writing) reservations(a *account, changes *holdfast.Changes) error {
 			return rejected(w.op, errors.New("the reservation is not stored"))
 		}
 		r, frozen := copyReservation(changed), copyReservation(stored) // what was decided at the reserve is never written again
-		r.Feature, r.Quantity, r.Price, r.Reserved = frozen.Feature, frozen.Quantity, frozen.Price, frozen.Reserved
-		r.Key, r.Surface, r.Metadata, r.Usage = frozen.Key, frozen.Surface, frozen.Metadata, frozen.Usage
+		r.Feature, r.Price, r.Policies, r.MaxHold = frozen.Feature, frozen.Price, frozen.Policies, frozen.MaxHold
+		r.Key, r.Surface, r.Metadata = frozen.Key, frozen.Surface, frozen.Metadata
 		r.CatalogVersion, r.TTL, r.CreatedAt = frozen.CatalogVersion, frozen.TTL, frozen.CreatedAt
 		if err := w.reservation(a, r); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// erase forgets what is personal about the account's reservations, also in recorded answers.
+func (w *writing) erase(a *account, changes *holdfast.Changes) error {
+	if !changes.Erase {
+		return nil
+	}
+	for id, kept := range maps.Clone(a.reservations) {
+		r := copyReservation(kept)
+		r.Metadata = nil
+		put(w, a.reservations, id, r)
+		if r.Live() {
+			put(w, a.live, id, r)
+		}
+	}
+	for key, kept := range maps.Clone(a.answers) {
+		given, err := kept.load()
+		if err != nil {
+			return rejected(w.op, err)
+		}
+		given.Outcome.ForgetPerson()
+		if kept, err = keep(given); err != nil {
+			return rejected(w.op, err)
+		}
+		put(w, a.answers, key, kept)
 	}
 	return nil
 }

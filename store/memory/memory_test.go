@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/holdfast-dev/holdfast"
+	"github.com/holdfast-dev/holdfast/store"
 	"github.com/holdfast-dev/holdfast/store/memory"
 	"github.com/holdfast-dev/holdfast/store/storetest"
 )
@@ -26,5 +27,5 @@ func TestMemoryIsAStore(t *testing.T) {
 }
 
 func TestMemoryKeepsWhatTheEdgesNeed(t *testing.T) {
-	storetest.ExerciseLookups(t, func(*testing.T) storetest.Lookups { return memory.Open() })
+	storetest.ExerciseLookups(t, func(*testing.T) store.Lookups { return memory.Open() })
 }

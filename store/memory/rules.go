@@ -52,6 +52,7 @@ var grantRules = rules[holdfast.Grant]{
 		}
 		return true
 	}},
+	{"rolled_fits_voided", func(g *holdfast.Grant) bool { return g.Rolled >= 0 && g.Rolled <= g.Voided }},
 	{"grant_ends_after_it_starts", func(g *holdfast.Grant) bool { return g.EndsAt.IsZero() || g.EndsAt.After(g.StartsAt) }},
 	{"closed_grant_holds_nothing", func(g *holdfast.Grant) bool { return g.Open || g.Reserved == 0 }},
 	{"grant_has_its_times", func(g *holdfast.Grant) bool { return !g.StartsAt.IsZero() && !g.CreatedAt.IsZero() }},
@@ -66,7 +67,7 @@ var reservationRules = rules[holdfast.Reservation]{
 	{"live_reservation_has_not_ended", func(r *holdfast.Reservation) bool { return r.Live() == r.EndedAt.IsZero() }},
 	{"price_is_not_negative", func(r *holdfast.Reservation) bool { return r.Price.Amount >= 0 }},
 	{"held_is_an_amount", func(r *holdfast.Reservation) bool { return r.Reserved >= 0 && r.Reserved <= holdfast.MaxAmount }},
-	{"used_fits_reserved", func(r *holdfast.Reservation) bool { return r.Used >= 0 && r.Used <= r.Reserved }},
+	{"used_is_not_negative", func(r *holdfast.Reservation) bool { return r.Used >= 0 }},
 	{"unbilled_is_not_negative", func(r *holdfast.Reservation) bool { return r.Unbilled >= 0 }},
 	{"late_used_is_not_negative", func(r *holdfast.Reservation) bool { return r.LateUsed >= 0 }},
 	{"late_use_follows_expiry", func(r *holdfast.Reservation) bool {
@@ -75,7 +76,7 @@ var reservationRules = rules[holdfast.Reservation]{
 		}
 		return r.State == holdfast.Expired
 	}},
-	{"refunded_fits_charged", func(r *holdfast.Reservation) bool { return r.Refunded >= 0 && r.Refunded <= r.Charged() }},
+	{"refunded_is_not_negative", func(r *holdfast.Reservation) bool { return r.Refunded >= 0 }},
 	{"ttl_is_positive", func(r *holdfast.Reservation) bool { return r.TTL > 0 }},
 	{"reservation_expires_after_it_begins", func(r *holdfast.Reservation) bool { return r.ExpiresAt.After(r.CreatedAt) }},
 	{"attempts_is_not_negative", func(r *holdfast.Reservation) bool { return r.Attempts >= 0 }},

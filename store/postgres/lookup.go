@@ -60,14 +60,14 @@ func (db *DB) words(ctx context.Context, op, text string) (words []string, err e
 // AddKey registers a key of a known project. The same secret again takes the place of its former registration, and is in
 // force again where it had been revoked.
 func (db *DB) AddKey(ctx context.Context, key store.Key) error {
-	_, err := db.write(ctx, "add a key", upsertKey, key.Hash[:], key.ID, key.Project, textsLiteral(key.Scopes), key.Note, moment(key.CreatedAt), moment(key.RevokedAt))
+	_, err := db.write(ctx, "add a key", upsertKey, key.Hash[:], key.ID, key.Project, textsLiteral(key.Scopes), key.Note, moment(key.CreatedAt), moment(key.RevokedAt), int64(key.RateLimit))
 	return err
 }
 
-const upsertKey = `INSERT INTO holdfast.api_keys (hash, id, project, scopes, note, created_at, revoked_at)
-	VALUES ($1::bytea, $2::text, $3::text, NULLIF($4::text, '')::text[], $5::text, $6::timestamptz, $7::timestamptz)
+const upsertKey = `INSERT INTO holdfast.api_keys (hash, id, project, scopes, note, created_at, revoked_at, rate_limit)
+	VALUES ($1::bytea, $2::text, $3::text, NULLIF($4::text, '')::text[], $5::text, $6::timestamptz, $7::timestamptz, $8::bigint)
 	ON CONFLICT (hash) DO UPDATE SET id = excluded.id, project = excluded.project, scopes = excluded.scopes,
-		note = excluded.note, created_at = excluded.created_at, revoked_at = excluded.revoked_at`
+		note = excluded.note, created_at = excluded.created_at, revoked_at = excluded.revoked_at, rate_limit = excluded.rate_limit`
 
 // RevokeKey ends the keys of that id; revoked is false where none was in force.
 func (db *DB) RevokeKey(ctx context.Context, id string, when time.Time) (revoked bool, err error) {
@@ -96,7 +96,7 @@ func (db *DB) one(ctx context.Context, op string, places []any, text string, arg
 // KeyByHash finds a key in force.
 func (db *DB) KeyByHash(ctx context.Context, hash [32]byte) (key store.Key, found bool, err error) {
 	found, err = db.one(ctx, "find a key",
-		[]any{&key.ID, &key.Project, (*list[string])(&key.Scopes), &key.Note, (*moment)(&key.CreatedAt)}, selectKey, hash[:])
+		[]any{&key.ID, &key.Project, (*list[string])(&key.Scopes), &key.Note, (*moment)(&key.CreatedAt), &key.RateLimit}, selectKey, hash[:])
 	if found {
 		key.Hash = hash
 	}
@@ -104,7 +104,7 @@ func (db *DB) KeyByHash(ctx context.Context, hash [32]byte) (key store.Key, foun
 }
 
 // By primary key.
-const selectKey = `SELECT id, project, scopes, note, created_at FROM holdfast.api_keys WHERE hash = $1::bytea AND revoked_at IS NULL`
+const selectKey = `SELECT id, project, scopes, note, created_at, rate_limit FROM holdfast.api_keys WHERE hash = $1::bytea AND revoked_at IS NULL`
 
 // HasKeys reports whether any key is in force.
 func (db *DB) HasKeys(ctx context.Context) (has bool, err error) {
@@ -114,46 +114,86 @@ func (db *DB) HasKeys(ctx context.Context) (has bool, err error) {
 
 const selectAnyKey = `SELECT EXISTS (SELECT FROM holdfast.api_keys WHERE revoked_at IS NULL)`
 
-// LatestCatalog returns the newest catalog that was stored; ok is false where none was.
-func (db *DB) LatestCatalog(ctx context.Context) (version int64, source []byte, ok bool, err error) {
+// LatestCatalog returns the newest catalog of a project: its own, else the one of all; ok is false where none was stored.
+func (db *DB) LatestCatalog(ctx context.Context, project string) (latest store.Catalog, ok bool, err error) {
 	var text string
-	ok, err = db.one(ctx, "read the catalog", []any{&version, &text}, selectCatalog)
-	return version, []byte(text), ok, err
+	ok, err = db.one(ctx, "read the catalog", []any{&latest.Project, &latest.Version, &text}, selectCatalog, project)
+	latest.Source = []byte(text)
+	return latest, ok, err
 }
 
-const selectCatalog = `SELECT version, source FROM holdfast.catalogs ORDER BY version DESC LIMIT 1`
+// By primary key. The project's own come before those of all.
+const selectCatalog = `SELECT project, version, source FROM holdfast.catalogs WHERE project IN ('', $1::text)
+	ORDER BY project = '', version DESC LIMIT 1`
 
-// AddCatalog stores a new version and returns its number; where the newest one has the same content, it returns that.
-// Where two servers add one at the same time, the slower looks again.
-func (db *DB) AddCatalog(ctx context.Context, source []byte) (version int64, err error) {
+// AddCatalog stores a new version and returns its number. Where the newest one has the same content and belongs to the same
+// project, it returns that. Where another one than expected is the newest, it is a Conflict with store.ErrVersion. Where
+// two servers add one at the same time, the slower looks again.
+func (db *DB) AddCatalog(ctx context.Context, added store.Catalog, expected int64) (version int64, err error) {
 	for {
-		newest, stored, ok, err := db.LatestCatalog(ctx)
-		if err != nil || ok && bytes.Equal(stored, source) {
-			return newest, err
+		newest, ok, err := db.LatestCatalog(ctx, added.Project)
+		switch {
+		case err != nil:
+			return 0, err
+		case expected != store.AnyVersion && expected != newest.Version:
+			return 0, store.StaleCatalog()
+		case ok && newest.Project == added.Project && bytes.Equal(newest.Source, added.Source):
+			return newest.Version, nil
 		}
-		added, err := db.write(ctx, "add a catalog", insertCatalog, newest+1, string(source), moment(time.Now()))
-		if err != nil || added == 1 {
-			return newest + added, err
+		inserted, err := db.write(ctx, "add a catalog", insertCatalog, added.Project, newest.Version+1, string(added.Source), moment(time.Now()))
+		if err != nil || inserted == 1 {
+			return newest.Version + inserted, err
 		}
 	}
 }
 
-const insertCatalog = `INSERT INTO holdfast.catalogs (version, source, created_at) VALUES ($1::bigint, $2::text, $3::timestamptz)
-	ON CONFLICT (version) DO NOTHING`
+const insertCatalog = `INSERT INTO holdfast.catalogs (project, version, source, created_at) VALUES ($1::text, $2::bigint, $3::text, $4::timestamptz)
+	ON CONFLICT (project, version) DO NOTHING`
 
-// PlansInUse lists the plans that accounts were set to. It walks all accounts, for a change of the catalog only.
-func (db *DB) PlansInUse(ctx context.Context) ([]string, error) {
-	return db.words(ctx, "list plans in use", selectPlans)
+// CatalogVersions are the numbers of the newest catalogs, per project; the empty project is all that have none of their own.
+func (db *DB) CatalogVersions(ctx context.Context) (map[string]int64, error) {
+	return db.counts(ctx, "look for catalogs", selectVersions)
 }
 
-const selectPlans = `SELECT plan FROM holdfast.accounts WHERE plan <> '' AND version > 0 GROUP BY plan ORDER BY plan COLLATE "C"`
+const selectVersions = `SELECT project, max(version) FROM holdfast.catalogs GROUP BY project`
 
-// UnitsInUse lists the units of open grants. It walks all of them, for a change of the catalog only.
-func (db *DB) UnitsInUse(ctx context.Context) ([]string, error) {
-	return db.words(ctx, "list units in use", selectUnits)
+// counts reads a text and a number per row.
+func (db *DB) counts(ctx context.Context, op, text string, arguments ...any) (counts map[string]int64, err error) {
+	counts = map[string]int64{}
+	err = db.with(ctx, op, func(conn *pgxpool.Conn) error {
+		rows, err := conn.Query(ctx, text, arguments...)
+		if err != nil {
+			return err
+		}
+		return collect(rows, func(rows pgx.Rows) error {
+			var name string
+			var count int64
+			err := scan(rows, &name, &count)
+			counts[name] = count
+			return err
+		})
+	})
+	return counts, err
 }
 
-const selectUnits = `SELECT unit FROM holdfast.grants WHERE open GROUP BY unit ORDER BY unit COLLATE "C"`
+// PlansInUse counts the accounts that were set to each plan: of a project, or, for the empty one, of all that have no
+// catalog of their own. It walks all accounts, for a change of the catalog only.
+func (db *DB) PlansInUse(ctx context.Context, project string) (map[string]int64, error) {
+	return db.counts(ctx, "count plans in use", selectPlans, project)
+}
+
+const (
+	ofProject   = `(a.project = $1::text OR $1::text = '' AND a.project NOT IN (SELECT c.project FROM holdfast.catalogs c))`
+	selectPlans = `SELECT a.plan, count(*) FROM holdfast.accounts a WHERE a.plan <> '' AND a.version > 0 AND ` + ofProject + ` GROUP BY a.plan`
+)
+
+// UnitsInUse counts the accounts that have open grants of each unit, in the same way.
+func (db *DB) UnitsInUse(ctx context.Context, project string) (map[string]int64, error) {
+	return db.counts(ctx, "count units in use", selectUnits, project)
+}
+
+const selectUnits = `SELECT g.unit, count(DISTINCT g.account_id) FROM holdfast.grants g JOIN holdfast.accounts a USING (account_id)
+	WHERE g.open AND ` + ofProject + ` GROUP BY g.unit`
 
 // LastDecision is the time of the newest decision about any account; zero: there is none. It walks all accounts, at start only.
 func (db *DB) LastDecision(ctx context.Context) (last time.Time, err error) {

@@ -68,5 +68,5 @@ func TestPostgreSQLIsAStoreAsAShardedDatabaseMustBeUsed(t *testing.T) {
 
 func TestPostgreSQLKeepsWhatTheEdgesNeed(t *testing.T) {
 	t.Parallel()
-	storetest.ExerciseLookups(t, func(t *testing.T) storetest.Lookups { return opened(t, pgtest.New(t), Options{}) })
+	storetest.ExerciseLookups(t, func(t *testing.T) store.Lookups { return opened(t, pgtest.New(t), Options{}) })
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/holdfast-dev/holdfast"
+	"github.com/holdfast-dev/holdfast/store"
 )
 
 // errRow is the cause where a stored row does not hold what the schema promises: it was written by something else.
@@ -68,6 +69,17 @@ func (j inJSON) ScanText(v pgtype.Text) error {
 	return nil
 }
 
+// packed reads a text that package store has packed; NULL is the empty text.
+type packed func(text string) error
+
+// ScanText unpacks it.
+func (unpack packed) ScanText(v pgtype.Text) error {
+	if err := unpack(v.String); err != nil {
+		return fmt.Errorf("%w: %w", errRow, err)
+	}
+	return nil
+}
+
 // jsonOrNone writes a map, an empty one as the empty text, which SQL turns into NULL.
 func jsonOrNone[V any](pairs map[string]V) (string, error) {
 	if len(pairs) == 0 {
@@ -103,29 +115,31 @@ func scan(rows pgx.Rows, places ...any) error {
 // accountColumns and the like are the columns in the order in which scanAccount and the like read them. The first column
 // of what an account owns is the account's id.
 const accountColumns = `a.account_id, a.project, a.name, a.version, a.last_entry, a.active, a.plan, a.language, a.time_zone,
-	a.blocked, a.notices, a.metadata, a.created_at, a.decided_at`
+	a.blocked, a.notices, a.metadata, a.created_at, a.decided_at, a.standing`
 
 func scanAccount(rows pgx.Rows) (a holdfast.Account, err error) {
 	err = scan(rows, (*uuid)(&a.ID), &a.Project, &a.Name, &a.Version, &a.LastEntry, &a.Active, &a.Plan, &a.Language, &a.TimeZone,
-		&a.Blocked, &a.Notices, inJSON{&a.Metadata}, (*moment)(&a.CreatedAt), (*moment)(&a.DecidedAt))
+		&a.Blocked, &a.Notices, inJSON{&a.Metadata}, (*moment)(&a.CreatedAt), (*moment)(&a.DecidedAt),
+		packed(func(text string) error { return store.UnpackAccount(text, &a) }))
 	return a, err
 }
 
 const grantColumns = `g.account_id, g.grant_id, g.unit, g.source, g.allowance, g.features, g.priority,
-	g.granted, g.reserved, g.used, g.voided, g.starts_at, g.ends_at, g.created_at, g.open`
+	g.granted, g.reserved, g.used, g.voided, g.starts_at, g.ends_at, g.created_at, g.open, g.rolled`
 
 func scanGrant(rows pgx.Rows) (account holdfast.AccountID, g *holdfast.Grant, err error) {
 	g = &holdfast.Grant{}
 	err = scan(rows, (*uuid)(&account), (*uuid)(&g.ID), &g.Unit, (*string)(&g.Source), &g.Allowance, (*list[string])(&g.Features), &g.Priority,
 		(*int64)(&g.Granted), (*int64)(&g.Reserved), (*int64)(&g.Used), (*int64)(&g.Voided),
-		(*moment)(&g.StartsAt), (*moment)(&g.EndsAt), (*moment)(&g.CreatedAt), &g.Open)
+		(*moment)(&g.StartsAt), (*moment)(&g.EndsAt), (*moment)(&g.CreatedAt), &g.Open, (*int64)(&g.Rolled))
 	return account, g, err
 }
 
 const reservationColumns = `r.account_id, r.reservation_id, r.feature, r.quantity, r.state, r.price_unit, r.price_amount,
 	r.allocation_grants, r.allocation_sources, r.allocation_amounts,
 	r.reserved, r.used, r.unbilled, r.late_used, r.refunded, r.late_at, r.key, r.surface, r.metadata, r.usage, r.catalog_version,
-	r.ttl_microseconds, r.created_at, r.expires_at, r.ended_at, r.cause, r.worker, r.lease_token, r.lease_expires_at, r.attempts`
+	r.ttl_microseconds, r.created_at, r.expires_at, r.ended_at, r.cause, r.worker, r.lease_token, r.lease_expires_at, r.attempts,
+	r.terms, r.course`
 
 func scanReservation(rows pgx.Rows) (account holdfast.AccountID, r *holdfast.Reservation, err error) {
 	r = &holdfast.Reservation{}
@@ -138,7 +152,8 @@ func scanReservation(rows pgx.Rows) (account holdfast.AccountID, r *holdfast.Res
 		(*int64)(&r.Reserved), (*int64)(&r.Used), (*int64)(&r.Unbilled), (*int64)(&r.LateUsed), (*int64)(&r.Refunded), (*moment)(&r.LateAt),
 		&r.Key, &r.Surface, inJSON{&r.Metadata}, inJSON{&r.Usage}, &r.CatalogVersion,
 		&ttl, (*moment)(&r.CreatedAt), (*moment)(&r.ExpiresAt), (*moment)(&r.EndedAt), &r.Cause,
-		&r.Worker, &r.LeaseToken, (*moment)(&r.LeaseExpiresAt), &r.Attempts)
+		&r.Worker, &r.LeaseToken, (*moment)(&r.LeaseExpiresAt), &r.Attempts,
+		packed(func(text string) error { return store.UnpackTerms(text, r) }), packed(func(text string) error { return store.UnpackCourse(text, r) }))
 	if err != nil {
 		return account, nil, err
 	}
@@ -176,13 +191,15 @@ func scanEntry(rows pgx.Rows) (e holdfast.Entry, err error) {
 	if len(amounts) != amountsOfDelta*len(grants) {
 		return e, fmt.Errorf("%w: the deltas of entry %d are out of step", errRow, e.No)
 	}
+	var deltas []holdfast.Delta
 	for i, grant := range grants {
 		of := amounts[amountsOfDelta*i:]
-		e.Deltas = append(e.Deltas, holdfast.Delta{
+		deltas = append(deltas, holdfast.Delta{
 			Grant: holdfast.ID(grant), Granted: holdfast.Amount(of[0]), Reserved: holdfast.Amount(of[1]),
 			Used: holdfast.Amount(of[2]), Voided: holdfast.Amount(of[3]),
 		})
 	}
+	store.UnpackDeltas(deltas, &e)
 	return e, nil
 }
 

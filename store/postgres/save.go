@@ -62,7 +62,7 @@ func (tx *transaction) plan(ctx context.Context, op string, changes []holdfast.C
 	tx.unmake(p, stored)
 	p.then(setPlanMode, "force_custom_plan")
 	for _, write := range []func(*pipeline, []holdfast.Changes) error{
-		saveAccounts, updateGrants, updateReservations, planOnce, insertGrants, insertReservations, insertEntries, saveAnswers, insertEvents,
+		saveAccounts, updateGrants, updateReservations, planOnce, insertGrants, insertReservations, insertEntries, saveAnswers, insertEvents, erase,
 	} {
 		if err := write(p, changes); err != nil {
 			return nil, err
@@ -115,22 +115,24 @@ func saveAccounts(p *pipeline, changes []holdfast.Changes) error {
 		accounts                              list[uuid]
 		versions, lastEntries, actives        list[int64]
 		plans, languages, timeZones, metadata list[string]
+		standings                             list[string]
 		blocked, notices                      list[bool]
 		created, decided                      list[moment]
 	)
 	for i := range changes {
 		a := &changes[i].Account
-		pairs, err := jsonOrNone(a.Metadata)
-		if err != nil {
+		pairs, err1 := jsonOrNone(a.Metadata)
+		standing, err2 := store.PackAccount(a)
+		if err := errors.Join(err1, err2); err != nil {
 			return err
 		}
-		accounts = append(accounts, uuid(a.ID))
+		accounts, standings = append(accounts, uuid(a.ID)), append(standings, standing)
 		versions, lastEntries, actives = append(versions, a.Version), append(lastEntries, a.LastEntry), append(actives, int64(a.Active))
 		plans, languages, timeZones = append(plans, a.Plan), append(languages, a.Language), append(timeZones, a.TimeZone)
 		blocked, notices, metadata = append(blocked, a.Blocked), append(notices, a.Notices), append(metadata, pairs)
 		created, decided = append(created, moment(a.CreatedAt)), append(decided, moment(a.DecidedAt))
 	}
-	p.then(updateAccounts, accounts, versions, lastEntries, actives, plans, languages, timeZones, blocked, notices, metadata, created, decided, int64(len(changes))).
+	p.then(updateAccounts, accounts, versions, lastEntries, actives, plans, languages, timeZones, blocked, notices, metadata, created, decided, standings, int64(len(changes))).
 		meaning(divisionByZero, store.Conflict, errOvertaken)
 	return nil
 }
@@ -141,20 +143,21 @@ func saveAccounts(p *pipeline, changes []holdfast.Changes) error {
 const updateAccounts = `WITH changed AS (
 		UPDATE holdfast.accounts a SET version = a.version + 1, last_entry = w.last_entry, active = w.active, plan = w.plan,
 			language = w.language, time_zone = w.time_zone, blocked = w.blocked, notices = w.notices, metadata = NULLIF(w.metadata, ''),
-			created_at = CASE a.version WHEN 0 THEN w.created_at ELSE a.created_at END, decided_at = w.decided_at
+			created_at = CASE a.version WHEN 0 THEN w.created_at ELSE a.created_at END, decided_at = w.decided_at, standing = NULLIF(w.standing, '')
 		FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::boolean[], $9::boolean[],
-				$10::text[], $11::timestamptz[], $12::timestamptz[])
-			AS w (account_id, version, last_entry, active, plan, language, time_zone, blocked, notices, metadata, created_at, decided_at)
+				$10::text[], $11::timestamptz[], $12::timestamptz[], $13::text[])
+			AS w (account_id, version, last_entry, active, plan, language, time_zone, blocked, notices, metadata, created_at, decided_at, standing)
 		WHERE a.account_id = w.account_id AND a.version = w.version
 		RETURNING 1
 	)
-	SELECT 1 / (count(*) = $13::bigint)::integer FROM changed`
+	SELECT 1 / (count(*) = $14::bigint)::integer FROM changed`
 
 func insertGrants(p *pipeline, changes []holdfast.Changes) error {
 	var (
 		accounts, ids                               list[uuid]
 		units, sources, allowances, features        list[string]
 		priorities, granted, reserved, used, voided list[int64]
+		rolled                                      list[int64]
 		starts, ends, created                       list[moment]
 		open                                        list[bool]
 	)
@@ -166,39 +169,41 @@ func insertGrants(p *pipeline, changes []holdfast.Changes) error {
 			granted, reserved = append(granted, int64(g.Granted)), append(reserved, int64(g.Reserved))
 			used, voided = append(used, int64(g.Used)), append(voided, int64(g.Voided))
 			starts, ends, created = append(starts, moment(g.StartsAt)), append(ends, moment(g.EndsAt)), append(created, moment(g.CreatedAt))
-			open = append(open, g.Open)
+			open, rolled = append(open, g.Open), append(rolled, int64(g.Rolled))
 		}
 	}
 	if len(ids) > 0 {
-		p.then(insertGrantsText, accounts, ids, units, sources, allowances, features, priorities, granted, reserved, used, voided, starts, ends, created, open)
+		p.then(insertGrantsText, accounts, ids, units, sources, allowances, features, priorities, granted, reserved, used, voided, starts, ends, created, open, rolled)
 	}
 	return nil
 }
 
 const insertGrantsText = `INSERT INTO holdfast.grants (account_id, grant_id, unit, source, allowance, features, priority,
-		granted, reserved, used, voided, starts_at, ends_at, created_at, open)
+		granted, reserved, used, voided, starts_at, ends_at, created_at, open, rolled)
 	SELECT account_id, grant_id, unit, source, allowance, NULLIF(features, '')::text[], priority,
-		granted, reserved, used, voided, starts_at, ends_at, created_at, open
+		granted, reserved, used, voided, starts_at, ends_at, created_at, open, rolled
 	FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::bigint[], $9::bigint[],
-			$10::bigint[], $11::bigint[], $12::timestamptz[], $13::timestamptz[], $14::timestamptz[], $15::boolean[])
+			$10::bigint[], $11::bigint[], $12::timestamptz[], $13::timestamptz[], $14::timestamptz[], $15::boolean[], $16::bigint[])
 		AS w (account_id, grant_id, unit, source, allowance, features, priority, granted, reserved, used, voided,
-			starts_at, ends_at, created_at, open)`
+			starts_at, ends_at, created_at, open, rolled)`
 
 func updateGrants(p *pipeline, changes []holdfast.Changes) error {
 	var (
 		accounts, ids          list[uuid]
 		reserved, used, voided list[int64]
+		rolled                 list[int64]
+		ends                   list[moment]
 		open                   list[bool]
 	)
 	for i := range changes {
 		for _, g := range changes[i].Grants {
 			accounts, ids = append(accounts, uuid(changes[i].Account.ID)), append(ids, uuid(g.ID))
 			reserved, used, voided = append(reserved, int64(g.Reserved)), append(used, int64(g.Used)), append(voided, int64(g.Voided))
-			open = append(open, g.Open)
+			rolled, ends, open = append(rolled, int64(g.Rolled)), append(ends, moment(g.EndsAt)), append(open, g.Open)
 		}
 	}
 	if len(ids) > 0 {
-		p.then(updateGrantsText, accounts, ids, reserved, used, voided, open, int64(len(ids))).
+		p.then(updateGrantsText, accounts, ids, reserved, used, voided, rolled, ends, open, int64(len(ids))).
 			meaning(divisionByZero, store.Rejected, errNoGrant)
 	}
 	return nil
@@ -206,13 +211,14 @@ func updateGrants(p *pipeline, changes []holdfast.Changes) error {
 
 // By primary key. What a grant was made with, granted above all, has no statement that could change it.
 const updateGrantsText = `WITH changed AS (
-		UPDATE holdfast.grants g SET reserved = w.reserved, used = w.used, voided = w.voided, open = w.open
-		FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::bigint[], $5::bigint[], $6::boolean[])
-			AS w (account_id, grant_id, reserved, used, voided, open)
+		UPDATE holdfast.grants g SET reserved = w.reserved, used = w.used, voided = w.voided, rolled = w.rolled,
+			ends_at = w.ends_at, open = w.open
+		FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::timestamptz[], $8::boolean[])
+			AS w (account_id, grant_id, reserved, used, voided, rolled, ends_at, open)
 		WHERE g.account_id = w.account_id AND g.grant_id = w.grant_id
 		RETURNING 1
 	)
-	SELECT 1 / (count(*) = $7::bigint)::integer FROM changed`
+	SELECT 1 / (count(*) = $9::bigint)::integer FROM changed`
 
 // allocations are those of many reservations, as three columns.
 type allocations struct{ grants, sources, amounts list[string] }
@@ -237,15 +243,19 @@ func insertReservations(p *pipeline, changes []holdfast.Changes) error {
 		quantities, priceAmounts, reserved, used, unbilled    list[int64]
 		lateUsed, refunded, catalogVersions, ttls, attempts   list[int64]
 		lateAt, createdAt, expiresAt, endedAt, leaseExpiresAt list[moment]
+		terms, courses                                        list[string]
 		allocated                                             allocations
 	)
 	for i := range changes {
 		for _, r := range changes[i].NewReservations {
 			pairs, err1 := jsonOrNone(r.Metadata)
 			usage, err2 := jsonOrNone(r.Usage)
-			if err := errors.Join(err1, err2); err != nil {
+			frozen, err3 := store.PackTerms(r)
+			course, err4 := store.PackCourse(r)
+			if err := errors.Join(err1, err2, err3, err4); err != nil {
 				return err
 			}
+			terms, courses = append(terms, frozen), append(courses, course)
 			accounts, ids = append(accounts, uuid(changes[i].Account.ID)), append(ids, uuid(r.ID))
 			features, states, priceUnits = append(features, r.Feature), append(states, string(r.State)), append(priceUnits, r.Price.Unit)
 			keys, surfaces, metadata, usages = append(keys, r.Key), append(surfaces, r.Surface), append(metadata, pairs), append(usages, usage)
@@ -262,7 +272,7 @@ func insertReservations(p *pipeline, changes []holdfast.Changes) error {
 	if len(ids) > 0 {
 		p.then(insertReservationsText, accounts, ids, features, quantities, states, priceUnits, priceAmounts,
 			allocated.grants, allocated.sources, allocated.amounts, reserved, used, unbilled, lateUsed, refunded, lateAt,
-			keys, surfaces, metadata, usages, catalogVersions, ttls, createdAt, expiresAt, endedAt, causes, workers, tokens, leaseExpiresAt, attempts)
+			keys, surfaces, metadata, usages, catalogVersions, ttls, createdAt, expiresAt, endedAt, causes, workers, tokens, leaseExpiresAt, attempts, terms, courses)
 	}
 	return nil
 }
@@ -270,20 +280,20 @@ func insertReservations(p *pipeline, changes []holdfast.Changes) error {
 const insertReservationsText = `INSERT INTO holdfast.reservations (account_id, reservation_id, feature, quantity, state, price_unit, price_amount,
 		allocation_grants, allocation_sources, allocation_amounts, reserved, used, unbilled, late_used, refunded, late_at,
 		key, surface, metadata, usage, catalog_version, ttl_microseconds, created_at, expires_at, ended_at,
-		cause, worker, lease_token, lease_expires_at, attempts)
+		cause, worker, lease_token, lease_expires_at, attempts, terms, course)
 	SELECT account_id, reservation_id, feature, quantity, state, price_unit, price_amount,
 		NULLIF(allocation_grants, '')::uuid[], NULLIF(allocation_sources, '')::text[], NULLIF(allocation_amounts, '')::bigint[],
 		reserved, used, unbilled, late_used, refunded, late_at,
 		key, surface, NULLIF(metadata, ''), NULLIF(usage, ''), catalog_version, ttl_microseconds, created_at, expires_at, ended_at,
-		cause, worker, lease_token, lease_expires_at, attempts
+		cause, worker, lease_token, lease_expires_at, attempts, NULLIF(terms, ''), NULLIF(course, '')
 	FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::bigint[], $8::text[], $9::text[], $10::text[],
 			$11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[], $15::bigint[], $16::timestamptz[], $17::text[], $18::text[],
 			$19::text[], $20::text[], $21::bigint[], $22::bigint[], $23::timestamptz[], $24::timestamptz[], $25::timestamptz[],
-			$26::text[], $27::text[], $28::text[], $29::timestamptz[], $30::bigint[])
+			$26::text[], $27::text[], $28::text[], $29::timestamptz[], $30::bigint[], $31::text[], $32::text[])
 		AS w (account_id, reservation_id, feature, quantity, state, price_unit, price_amount,
 			allocation_grants, allocation_sources, allocation_amounts, reserved, used, unbilled, late_used, refunded, late_at,
 			key, surface, metadata, usage, catalog_version, ttl_microseconds, created_at, expires_at, ended_at,
-			cause, worker, lease_token, lease_expires_at, attempts)`
+			cause, worker, lease_token, lease_expires_at, attempts, terms, course)`
 
 func updateReservations(p *pipeline, changes []holdfast.Changes) error {
 	var (
@@ -291,10 +301,19 @@ func updateReservations(p *pipeline, changes []holdfast.Changes) error {
 		states, causes, workers, tokens              list[string]
 		used, unbilled, lateUsed, refunded, attempts list[int64]
 		lateAt, expiresAt, endedAt, leaseExpiresAt   list[moment]
+		quantities, reserved                         list[int64]
+		usages, courses                              list[string]
 		allocated                                    allocations
 	)
 	for i := range changes {
 		for _, r := range changes[i].Reservations {
+			usage, err1 := jsonOrNone(r.Usage)
+			course, err2 := store.PackCourse(r)
+			if err := errors.Join(err1, err2); err != nil {
+				return err
+			}
+			quantities, reserved = append(quantities, int64(r.Quantity)), append(reserved, int64(r.Reserved))
+			usages, courses = append(usages, usage), append(courses, course)
 			accounts, ids = append(accounts, uuid(changes[i].Account.ID)), append(ids, uuid(r.ID))
 			states, causes, workers, tokens = append(states, string(r.State)), append(causes, r.Cause), append(workers, r.Worker), append(tokens, r.LeaseToken)
 			used, unbilled, lateUsed = append(used, int64(r.Used)), append(unbilled, int64(r.Unbilled)), append(lateUsed, int64(r.LateUsed))
@@ -306,28 +325,31 @@ func updateReservations(p *pipeline, changes []holdfast.Changes) error {
 	}
 	if len(ids) > 0 {
 		p.then(updateReservationsText, accounts, ids, states, allocated.grants, allocated.sources, allocated.amounts,
-			used, unbilled, lateUsed, refunded, lateAt, expiresAt, endedAt, causes, workers, tokens, leaseExpiresAt, attempts, int64(len(ids))).
+			used, unbilled, lateUsed, refunded, lateAt, expiresAt, endedAt, causes, workers, tokens, leaseExpiresAt, attempts, quantities, reserved, usages, courses, int64(len(ids))).
 			meaning(divisionByZero, store.Rejected, errNoReserving)
 	}
 	return nil
 }
 
-// By primary key. What was decided at the reserve (feature, price, amount, key, …) has no statement that could change it.
+// By primary key. What was decided at the reserve (feature, price, policies, key, …) has no statement that could change it;
+// quantity, usage and what is reserved may grow.
 const updateReservationsText = `WITH changed AS (
 		UPDATE holdfast.reservations r SET state = w.state, allocation_grants = NULLIF(w.allocation_grants, '')::uuid[],
 			allocation_sources = NULLIF(w.allocation_sources, '')::text[], allocation_amounts = NULLIF(w.allocation_amounts, '')::bigint[],
 			used = w.used, unbilled = w.unbilled, late_used = w.late_used, refunded = w.refunded, late_at = w.late_at,
 			expires_at = w.expires_at, ended_at = w.ended_at, cause = w.cause, worker = w.worker, lease_token = w.lease_token,
-			lease_expires_at = w.lease_expires_at, attempts = w.attempts
+			lease_expires_at = w.lease_expires_at, attempts = w.attempts,
+			quantity = w.quantity, reserved = w.reserved, usage = NULLIF(w.usage, ''), course = NULLIF(w.course, '')
 		FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::bigint[], $9::bigint[],
 				$10::bigint[], $11::timestamptz[], $12::timestamptz[], $13::timestamptz[], $14::text[], $15::text[], $16::text[],
-				$17::timestamptz[], $18::bigint[])
+				$17::timestamptz[], $18::bigint[], $19::bigint[], $20::bigint[], $21::text[], $22::text[])
 			AS w (account_id, reservation_id, state, allocation_grants, allocation_sources, allocation_amounts,
-				used, unbilled, late_used, refunded, late_at, expires_at, ended_at, cause, worker, lease_token, lease_expires_at, attempts)
+				used, unbilled, late_used, refunded, late_at, expires_at, ended_at, cause, worker, lease_token, lease_expires_at, attempts,
+				quantity, reserved, usage, course)
 		WHERE r.account_id = w.account_id AND r.reservation_id = w.reservation_id
 		RETURNING 1
 	)
-	SELECT 1 / (count(*) = $19::bigint)::integer FROM changed`
+	SELECT 1 / (count(*) = $23::bigint)::integer FROM changed`
 
 func insertEntries(p *pipeline, changes []holdfast.Changes) error {
 	var (
@@ -366,7 +388,7 @@ const insertEntriesText = `INSERT INTO holdfast.entries (account_id, entry_no, k
 
 func deltas(e *holdfast.Entry) (grantsLiteral, amountsLiteral string) {
 	var grants, amounts []byte
-	for _, d := range e.Deltas {
+	for _, d := range store.PackDeltas(e) {
 		grants = element(grants, d.Grant.String())
 		for _, amount := range []holdfast.Amount{d.Granted, d.Reserved, d.Used, d.Voided} {
 			amounts = element(amounts, strconv.FormatInt(int64(amount), 10))
@@ -472,3 +494,29 @@ func textsLiteral(texts []string) string {
 	}
 	return literal(list)
 }
+
+// erase forgets what is personal about deleted accounts: their names, and the metadata of their reservations, also in
+// recorded answers.
+func erase(p *pipeline, changes []holdfast.Changes) error {
+	var accounts list[uuid]
+	name := ""
+	for i := range changes {
+		if changes[i].Erase {
+			accounts, name = append(accounts, uuid(changes[i].Account.ID)), changes[i].Account.Name
+		}
+	}
+	if len(accounts) > 0 {
+		p.then(eraseAccounts, accounts, name)
+		p.then(eraseReservations, accounts)
+		p.then(eraseAnswers, accounts)
+	}
+	return nil
+}
+
+// By the account's part of the primary keys.
+const (
+	eraseAccounts     = `UPDATE holdfast.accounts SET name = $2::text WHERE account_id = ANY ($1::uuid[])`
+	eraseReservations = `UPDATE holdfast.reservations SET metadata = NULL WHERE account_id = ANY ($1::uuid[]) AND metadata IS NOT NULL`
+	eraseAnswers      = `UPDATE holdfast.answers SET outcome = (outcome::jsonb #- '{Reservation,Metadata}' #- '{Account,Account,Metadata}'
+	#- '{Account,Account,Language}' #- '{Account,Account,TimeZone}' #- '{Account,Account,Name}')::text WHERE account_id = ANY ($1::uuid[])`
+)

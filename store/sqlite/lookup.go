@@ -3,6 +3,7 @@ package sqlite
 import (
 	"bytes"
 	"context"
+	"database/sql/driver"
 	"time"
 
 	"github.com/holdfast-dev/holdfast/store"
@@ -63,14 +64,14 @@ func (db *DB) AddKey(ctx context.Context, key store.Key) error {
 		if err != nil {
 			return err
 		}
-		_, err = c.exec(uninterrupted, upsertKey, key.Hash[:], key.ID, key.Project, scopes, key.Note, at(key.CreatedAt), timeOrNone(key.RevokedAt))
+		_, err = c.exec(uninterrupted, upsertKey, key.Hash[:], key.ID, key.Project, scopes, key.Note, at(key.CreatedAt), timeOrNone(key.RevokedAt), int64(key.RateLimit))
 		return err
 	})
 }
 
-const upsertKey = `INSERT INTO api_keys (hash, id, project, scopes, note, created_at, revoked_at) VALUES (?, ?, ?, ?, ?, ?, ?)
+const upsertKey = `INSERT INTO api_keys (hash, id, project, scopes, note, created_at, revoked_at, rate_limit) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 	ON CONFLICT (hash) DO UPDATE SET id = excluded.id, project = excluded.project, scopes = excluded.scopes,
-	note = excluded.note, created_at = excluded.created_at, revoked_at = excluded.revoked_at`
+	note = excluded.note, created_at = excluded.created_at, revoked_at = excluded.revoked_at, rate_limit = excluded.rate_limit`
 
 // RevokeKey ends the keys of that id; revoked is false where none was in force.
 func (db *DB) RevokeKey(ctx context.Context, id string, when time.Time) (revoked bool, err error) {
@@ -92,7 +93,7 @@ func (db *DB) KeyByHash(ctx context.Context, hash [32]byte) (key store.Key, foun
 			found = true
 			key.Hash, key.ID, key.Project = hash, r.text(), r.text()
 			r.list(&key.Scopes)
-			key.Note, key.CreatedAt = r.text(), r.at()
+			key.Note, key.CreatedAt, key.RateLimit = r.text(), r.at(), int(r.number())
 			return nil
 		}, hash[:])
 	})
@@ -100,7 +101,7 @@ func (db *DB) KeyByHash(ctx context.Context, hash [32]byte) (key store.Key, foun
 }
 
 // By primary key.
-const selectKey = `SELECT id, project, scopes, note, created_at FROM api_keys WHERE hash = ? AND revoked_at IS NULL`
+const selectKey = `SELECT id, project, scopes, note, created_at, rate_limit FROM api_keys WHERE hash = ? AND revoked_at IS NULL`
 
 // HasKeys reports whether any key is in force.
 func (db *DB) HasKeys(ctx context.Context) (has bool, err error) {
@@ -115,58 +116,92 @@ func (db *DB) HasKeys(ctx context.Context) (has bool, err error) {
 
 const selectAnyKey = `SELECT EXISTS (SELECT 1 FROM api_keys WHERE revoked_at IS NULL)`
 
-// LatestCatalog returns the newest catalog that was stored; ok is false where none was.
-func (db *DB) LatestCatalog(ctx context.Context) (version int64, source []byte, ok bool, err error) {
+// LatestCatalog returns the newest catalog of a project: its own, else the one of all; ok is false where none was stored.
+func (db *DB) LatestCatalog(ctx context.Context, project string) (latest store.Catalog, ok bool, err error) {
 	err = db.snapshot(ctx, "read the catalog", func(c *connection) error {
-		version, source, ok, err = latestCatalog(ctx, c)
+		latest, ok, err = latestCatalog(ctx, c, project)
 		return err
 	})
-	return version, source, ok, err
+	return latest, ok, err
 }
 
-func latestCatalog(ctx context.Context, c *connection) (version int64, source []byte, ok bool, err error) {
+func latestCatalog(ctx context.Context, c *connection, project string) (latest store.Catalog, ok bool, err error) {
 	err = c.query(ctx, selectCatalog, func(r *row) error {
-		version, source, ok = r.number(), []byte(r.text()), true
+		latest, ok = store.Catalog{Project: r.text(), Version: r.number(), Source: []byte(r.text())}, true
 		return nil
-	})
-	return version, source, ok, err
+	}, project)
+	return latest, ok, err
 }
 
-const selectCatalog = `SELECT version, source FROM catalogs ORDER BY version DESC LIMIT 1`
+// By primary key. The empty project sorts before every other.
+const selectCatalog = `SELECT project, version, source FROM catalogs WHERE project IN ('', ?) ORDER BY project DESC, version DESC LIMIT 1`
 
-// AddCatalog stores a new version and returns its number; where the newest one has the same content, it returns that.
-func (db *DB) AddCatalog(ctx context.Context, source []byte) (version int64, err error) {
+// AddCatalog stores a new version and returns its number. Where the newest one has the same content and belongs to the same
+// project, it returns that. Where another one than expected is the newest, it is a Conflict with store.ErrVersion.
+func (db *DB) AddCatalog(ctx context.Context, added store.Catalog, expected int64) (version int64, err error) {
+	stale := false
 	err = db.write(ctx, "add a catalog", func(c *connection) error {
-		newest, stored, ok, err := latestCatalog(uninterrupted, c)
-		version = newest
-		if err != nil || ok && bytes.Equal(stored, source) {
+		newest, ok, err := latestCatalog(uninterrupted, c, added.Project)
+		version = newest.Version
+		if stale = expected != store.AnyVersion && expected != version; err != nil || stale {
 			return err
 		}
+		if ok && newest.Project == added.Project && bytes.Equal(newest.Source, added.Source) {
+			return nil
+		}
 		version++
-		_, err = c.exec(uninterrupted, insertCatalog, version, string(source), at(time.Now()))
+		_, err = c.exec(uninterrupted, insertCatalog, added.Project, version, string(added.Source), at(time.Now()))
 		return err
 	})
+	if err == nil && stale {
+		err = store.StaleCatalog()
+	}
 	if err != nil {
 		return 0, err
 	}
 	return version, nil
 }
 
-const insertCatalog = `INSERT INTO catalogs (version, source, created_at) VALUES (?, ?, ?)`
+const insertCatalog = `INSERT INTO catalogs (project, version, source, created_at) VALUES (?, ?, ?, ?)`
 
-// PlansInUse lists the plans that accounts were set to. It walks all accounts, for a change of the catalog only.
-func (db *DB) PlansInUse(ctx context.Context) ([]string, error) {
-	return db.words(ctx, "list plans in use", selectPlans)
+// CatalogVersions are the numbers of the newest catalogs, per project; the empty project is all that have none of their own.
+func (db *DB) CatalogVersions(ctx context.Context) (map[string]int64, error) {
+	return db.counts(ctx, "look for catalogs", selectVersions)
 }
 
-const selectPlans = `SELECT DISTINCT plan FROM accounts WHERE plan <> '' ORDER BY plan`
+const selectVersions = `SELECT project, max(version) FROM catalogs GROUP BY project`
 
-// UnitsInUse lists the units of open grants. It walks all of them, for a change of the catalog only.
-func (db *DB) UnitsInUse(ctx context.Context) ([]string, error) {
-	return db.words(ctx, "list units in use", selectUnits)
+// counts reads a text and a number per row.
+func (db *DB) counts(ctx context.Context, op, text string, arguments ...driver.Value) (counts map[string]int64, err error) {
+	counts = map[string]int64{}
+	err = db.snapshot(ctx, op, func(c *connection) error {
+		return c.query(ctx, text, func(r *row) error {
+			name := r.text()
+			counts[name] = r.number()
+			return nil
+		}, arguments...)
+	})
+	return counts, err
 }
 
-const selectUnits = `SELECT DISTINCT unit FROM grants WHERE open = 1 ORDER BY unit`
+// PlansInUse counts the accounts that were set to each plan: of a project, or, for the empty one, of all that have no
+// catalog of their own. It walks all accounts, for a change of the catalog only.
+func (db *DB) PlansInUse(ctx context.Context, project string) (map[string]int64, error) {
+	return db.counts(ctx, "count plans in use", selectPlans, project, project)
+}
+
+const (
+	ofProject   = `(project = ? OR ? = '' AND project NOT IN (SELECT project FROM catalogs))`
+	selectPlans = `SELECT plan, count(*) FROM accounts WHERE plan <> '' AND ` + ofProject + ` GROUP BY plan`
+)
+
+// UnitsInUse counts the accounts that have open grants of each unit, in the same way.
+func (db *DB) UnitsInUse(ctx context.Context, project string) (map[string]int64, error) {
+	return db.counts(ctx, "count units in use", selectUnits, project, project)
+}
+
+const selectUnits = `SELECT unit, count(DISTINCT account_id) FROM grants JOIN accounts USING (account_id)
+	WHERE open = 1 AND ` + ofProject + ` GROUP BY unit`
 
 // LastDecision is the time of the newest decision about any account; zero: there is none. It walks all accounts, at start only.
 func (db *DB) LastDecision(ctx context.Context) (last time.Time, err error) {

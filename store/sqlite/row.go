@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-dev/holdfast"
+	"github.com/holdfast-dev/holdfast/store"
 )
 
 // errRow is the cause where a stored row does not hold what the schema promises: the file was damaged, or written by
@@ -86,6 +87,27 @@ func (r *row) list(into any) {
 	}
 }
 
+// packed reads a text that package store has packed; NULL is the empty text.
+func (r *row) packed(unpack func(string) error) {
+	text := ""
+	if r.isNull() {
+		r.next++
+	} else {
+		text = r.text()
+	}
+	if err := unpack(text); err != nil {
+		r.fail(fmt.Errorf("%w: %w", errRow, err))
+	}
+}
+
+// textOrNone writes the empty text as NULL.
+func textOrNone(text string) driver.Value {
+	if text == "" {
+		return nil
+	}
+	return text
+}
+
 // What follows turns values into what the driver takes: integers, texts, bytes and NULL.
 
 func flag(yes bool) driver.Value {
@@ -122,7 +144,7 @@ func jsonOrNone(value any, length int) (driver.Value, error) {
 }
 
 // accountColumns and the like are the columns in the order in which readAccount and the like read them.
-const accountColumns = `account_id, project, name, version, last_entry, active, plan, language, time_zone, blocked, notices, metadata, created_at, decided_at`
+const accountColumns = `account_id, project, name, version, last_entry, active, plan, language, time_zone, blocked, notices, metadata, created_at, decided_at, standing`
 
 func readAccount(r *row) (a holdfast.Account) {
 	a.ID, a.Project, a.Name = r.account(), r.text(), r.text()
@@ -131,10 +153,11 @@ func readAccount(r *row) (a holdfast.Account) {
 	a.Blocked, a.Notices = r.flag(), r.flag()
 	r.list(&a.Metadata)
 	a.CreatedAt, a.DecidedAt = r.at(), r.at()
+	r.packed(func(text string) error { return store.UnpackAccount(text, &a) })
 	return a
 }
 
-const grantColumns = `grant_id, unit, source, allowance, features, priority, granted, reserved, used, voided, starts_at, ends_at, created_at, open`
+const grantColumns = `grant_id, unit, source, allowance, features, priority, granted, reserved, used, voided, starts_at, ends_at, created_at, open, rolled`
 
 func readGrant(r *row) *holdfast.Grant {
 	g := &holdfast.Grant{}
@@ -143,13 +166,13 @@ func readGrant(r *row) *holdfast.Grant {
 	g.Priority = int(r.number())
 	g.Granted, g.Reserved, g.Used, g.Voided = r.amount(), r.amount(), r.amount(), r.amount()
 	g.StartsAt, g.EndsAt, g.CreatedAt = r.at(), r.timeOrNone(), r.at()
-	g.Open = r.flag()
+	g.Open, g.Rolled = r.flag(), r.amount()
 	return g
 }
 
 const reservationColumns = `reservation_id, feature, quantity, state, price_unit, price_amount, allocations,
 	reserved, used, unbilled, late_used, refunded, late_at, key, surface, metadata, usage, catalog_version,
-	ttl_microseconds, created_at, expires_at, ended_at, cause, worker, lease_token, lease_expires_at, attempts`
+	ttl_microseconds, created_at, expires_at, ended_at, cause, worker, lease_token, lease_expires_at, attempts, terms, course`
 
 func readReservation(r *row) *holdfast.Reservation {
 	v := &holdfast.Reservation{}
@@ -171,6 +194,8 @@ func readReservation(r *row) *holdfast.Reservation {
 	v.Cause, v.Worker, v.LeaseToken = r.text(), r.text(), r.text()
 	v.LeaseExpiresAt = r.timeOrNone()
 	v.Attempts = int(r.number())
+	r.packed(func(text string) error { return store.UnpackTerms(text, v) })
+	r.packed(func(text string) error { return store.UnpackCourse(text, v) })
 	return v
 }
 
@@ -178,11 +203,13 @@ const entryColumns = `entry_no, kind, unit, deltas, reservation_id, key, actor, 
 
 func readEntry(r *row) (e holdfast.Entry) {
 	e.No, e.Kind, e.Unit = r.number(), holdfast.EntryKind(r.text()), r.text()
-	var deltas []delta
-	r.list(&deltas)
-	for _, d := range deltas {
-		e.Deltas = append(e.Deltas, holdfast.Delta(d))
+	var short []delta
+	r.list(&short)
+	var deltas []holdfast.Delta
+	for _, d := range short {
+		deltas = append(deltas, holdfast.Delta(d))
 	}
+	store.UnpackDeltas(deltas, &e)
 	e.Reservation = r.idOrNone()
 	e.Key, e.Actor, e.Reason = r.text(), r.text(), r.text()
 	e.EffectiveAt, e.RecordedAt = r.at(), r.at()
@@ -255,8 +282,9 @@ func allocationsOf(r *holdfast.Reservation) []allocation {
 }
 
 func deltasOf(e *holdfast.Entry) []delta {
-	short := make([]delta, len(e.Deltas))
-	for i, d := range e.Deltas {
+	packed := store.PackDeltas(e)
+	short := make([]delta, len(packed))
+	for i, d := range packed {
 		short[i] = delta(d)
 	}
 	return short

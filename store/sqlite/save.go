@@ -105,8 +105,27 @@ func (tx *transaction) saveAccount(c *connection, op string, changes *holdfast.C
 			return err
 		}
 	}
+	if changes.Erase {
+		return erase(c, a)
+	}
 	return nil
 }
+
+// erase forgets what is personal: the account's name, and the metadata of its reservations, also in recorded answers.
+func erase(c *connection, a *holdfast.Account) error {
+	_, err1 := c.exec(uninterrupted, eraseAccount, a.Name, a.ID[:])
+	_, err2 := c.exec(uninterrupted, eraseReservations, a.ID[:])
+	_, err3 := c.exec(uninterrupted, eraseAnswers, a.ID[:])
+	return errors.Join(err1, err2, err3)
+}
+
+// By the account's part of the primary keys.
+const (
+	eraseAccount      = `UPDATE accounts SET name = ? WHERE account_id = ?`
+	eraseReservations = `UPDATE reservations SET metadata = NULL WHERE account_id = ? AND metadata IS NOT NULL`
+	eraseAnswers      = `UPDATE answers SET outcome = json_remove(outcome, '$.Reservation.Metadata',
+	'$.Account.Account.Metadata', '$.Account.Account.Language', '$.Account.Account.TimeZone', '$.Account.Account.Name') WHERE account_id = ?`
+)
 
 // overtaken is the Conflict of a lost fence.
 func overtaken(op string, cause error) error {
@@ -115,14 +134,15 @@ func overtaken(op string, cause error) error {
 
 // fence writes the account row if it still is as it was read.
 func fence(c *connection, op string, a *holdfast.Account) error {
-	metadata, err := jsonOrNone(a.Metadata, len(a.Metadata))
-	if err != nil {
+	metadata, err1 := jsonOrNone(a.Metadata, len(a.Metadata))
+	standing, err2 := store.PackAccount(a)
+	if err := errors.Join(err1, err2); err != nil {
 		return err
 	}
 	if a.Version == 0 {
 		_, err := c.exec(uninterrupted, insertAccount,
 			a.ID[:], a.Project, a.Name, a.LastEntry, int64(a.Active), a.Plan, a.Language, a.TimeZone,
-			flag(a.Blocked), flag(a.Notices), metadata, at(a.CreatedAt), at(a.DecidedAt))
+			flag(a.Blocked), flag(a.Notices), metadata, at(a.CreatedAt), at(a.DecidedAt), textOrNone(standing))
 		if taken(err) {
 			return overtaken(op, err)
 		}
@@ -130,7 +150,7 @@ func fence(c *connection, op string, a *holdfast.Account) error {
 	}
 	changed, err := c.exec(uninterrupted, updateAccount,
 		a.LastEntry, int64(a.Active), a.Plan, a.Language, a.TimeZone,
-		flag(a.Blocked), flag(a.Notices), metadata, at(a.DecidedAt), a.ID[:], a.Version)
+		flag(a.Blocked), flag(a.Notices), metadata, at(a.DecidedAt), textOrNone(standing), a.ID[:], a.Version)
 	if err == nil && changed == 0 {
 		return overtaken(op, nil)
 	}
@@ -138,11 +158,11 @@ func fence(c *connection, op string, a *holdfast.Account) error {
 }
 
 const insertAccount = `INSERT INTO accounts (` + accountColumns + `)
-	VALUES (?, ?, ?, 1, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+	VALUES (?, ?, ?, 1, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
-// By primary key. project, name and created_at are never written again.
+// By primary key. project and created_at are never written again, and name only to erase it.
 const updateAccount = `UPDATE accounts SET version = version + 1, last_entry = ?, active = ?, plan = ?, language = ?, time_zone = ?,
-	blocked = ?, notices = ?, metadata = ?, decided_at = ?
+	blocked = ?, notices = ?, metadata = ?, decided_at = ?, standing = ?
 	WHERE account_id = ? AND version = ?`
 
 func newGrant(c *connection, account holdfast.AccountID, g *holdfast.Grant) error {
@@ -153,16 +173,16 @@ func newGrant(c *connection, account holdfast.AccountID, g *holdfast.Grant) erro
 	_, err = c.exec(uninterrupted, insertGrant, account[:],
 		g.ID[:], g.Unit, string(g.Source), g.Allowance, features, int64(g.Priority),
 		int64(g.Granted), int64(g.Reserved), int64(g.Used), int64(g.Voided),
-		at(g.StartsAt), timeOrNone(g.EndsAt), at(g.CreatedAt), flag(g.Open))
+		at(g.StartsAt), timeOrNone(g.EndsAt), at(g.CreatedAt), flag(g.Open), int64(g.Rolled))
 	return err
 }
 
 const insertGrant = `INSERT INTO grants (account_id, ` + grantColumns + `)
-	VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+	VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
 func changeGrant(c *connection, op string, account holdfast.AccountID, g *holdfast.Grant) error {
 	changed, err := c.exec(uninterrupted, updateGrant,
-		int64(g.Reserved), int64(g.Used), int64(g.Voided), flag(g.Open), account[:], g.ID[:])
+		int64(g.Reserved), int64(g.Used), int64(g.Voided), int64(g.Rolled), timeOrNone(g.EndsAt), flag(g.Open), account[:], g.ID[:])
 	if err == nil && changed != 1 {
 		return misuse(op, fmt.Sprintf("grant %s is not stored", g.ID))
 	}
@@ -170,13 +190,15 @@ func changeGrant(c *connection, op string, account holdfast.AccountID, g *holdfa
 }
 
 // By primary key. What a grant was made with, granted above all, has no statement that could change it.
-const updateGrant = `UPDATE grants SET reserved = ?, used = ?, voided = ?, open = ? WHERE account_id = ? AND grant_id = ?`
+const updateGrant = `UPDATE grants SET reserved = ?, used = ?, voided = ?, rolled = ?, ends_at = ?, open = ? WHERE account_id = ? AND grant_id = ?`
 
 func newReservation(c *connection, account holdfast.AccountID, r *holdfast.Reservation) error {
 	allocations, err1 := jsonOrNone(allocationsOf(r), len(r.Allocations))
 	metadata, err2 := jsonOrNone(r.Metadata, len(r.Metadata))
 	usage, err3 := jsonOrNone(r.Usage, len(r.Usage))
-	if err := errors.Join(err1, err2, err3); err != nil {
+	terms, err4 := store.PackTerms(r)
+	course, err5 := store.PackCourse(r)
+	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
 		return err
 	}
 	_, err := c.exec(uninterrupted, insertReservation, account[:],
@@ -184,35 +206,39 @@ func newReservation(c *connection, account holdfast.AccountID, r *holdfast.Reser
 		int64(r.Reserved), int64(r.Used), int64(r.Unbilled), int64(r.LateUsed), int64(r.Refunded), timeOrNone(r.LateAt),
 		r.Key, r.Surface, metadata, usage, r.CatalogVersion,
 		r.TTL.Microseconds(), at(r.CreatedAt), at(r.ExpiresAt), timeOrNone(r.EndedAt), r.Cause,
-		r.Worker, r.LeaseToken, timeOrNone(r.LeaseExpiresAt), int64(r.Attempts))
+		r.Worker, r.LeaseToken, timeOrNone(r.LeaseExpiresAt), int64(r.Attempts), textOrNone(terms), textOrNone(course))
 	return err
 }
 
 const insertReservation = `INSERT INTO reservations (account_id, ` + reservationColumns + `)
-	VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+	VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
 func changeReservation(c *connection, op string, account holdfast.AccountID, r *holdfast.Reservation) error {
-	allocations, err := jsonOrNone(allocationsOf(r), len(r.Allocations))
-	if err != nil {
+	allocations, err1 := jsonOrNone(allocationsOf(r), len(r.Allocations))
+	usage, err2 := jsonOrNone(r.Usage, len(r.Usage))
+	course, err3 := store.PackCourse(r)
+	if err := errors.Join(err1, err2, err3); err != nil {
 		return err
 	}
 	changed, err := c.exec(uninterrupted, updateReservation,
-		string(r.State), allocations, int64(r.Used), int64(r.Unbilled), int64(r.LateUsed), int64(r.Refunded), timeOrNone(r.LateAt),
+		string(r.State), int64(r.Quantity), usage, int64(r.Reserved), allocations, int64(r.Used), int64(r.Unbilled), int64(r.LateUsed), int64(r.Refunded), timeOrNone(r.LateAt),
 		at(r.ExpiresAt), timeOrNone(r.EndedAt), r.Cause,
-		r.Worker, r.LeaseToken, timeOrNone(r.LeaseExpiresAt), int64(r.Attempts), account[:], r.ID[:])
+		r.Worker, r.LeaseToken, timeOrNone(r.LeaseExpiresAt), int64(r.Attempts), textOrNone(course), account[:], r.ID[:])
 	if err == nil && changed != 1 {
 		return misuse(op, fmt.Sprintf("reservation %s is not stored", r.ID))
 	}
 	return err
 }
 
-// By primary key. What was decided at the reserve (feature, price, amount, key, …) has no statement that could change it.
-const updateReservation = `UPDATE reservations SET state = ?, allocations = ?, used = ?, unbilled = ?, late_used = ?, refunded = ?, late_at = ?,
-	expires_at = ?, ended_at = ?, cause = ?, worker = ?, lease_token = ?, lease_expires_at = ?, attempts = ?
+// By primary key. What was decided at the reserve (feature, price, policies, key, …) has no statement that could change it;
+// quantity, usage and what is reserved may grow.
+const updateReservation = `UPDATE reservations SET state = ?, quantity = ?, usage = ?, reserved = ?, allocations = ?, used = ?, unbilled = ?, late_used = ?, refunded = ?, late_at = ?,
+	expires_at = ?, ended_at = ?, cause = ?, worker = ?, lease_token = ?, lease_expires_at = ?, attempts = ?, course = ?
 	WHERE account_id = ? AND reservation_id = ?`
 
 func newEntry(c *connection, op string, account holdfast.AccountID, e *holdfast.Entry) error {
-	deltas, err := jsonOrNone(deltasOf(e), len(e.Deltas))
+	short := deltasOf(e)
+	deltas, err := jsonOrNone(short, len(short))
 	if err != nil {
 		return err
 	}

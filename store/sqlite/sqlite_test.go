@@ -105,5 +105,5 @@ func onWriter(t *testing.T, db *DB, pragma string) {
 }
 
 func TestSQLiteKeepsWhatTheEdgesNeed(t *testing.T) {
-	storetest.ExerciseLookups(t, func(t *testing.T) storetest.Lookups { return opened(t, fresh(t), Options{}) })
+	storetest.ExerciseLookups(t, func(t *testing.T) store.Lookups { return opened(t, fresh(t), Options{}) })
 }

@@ -66,6 +66,7 @@ func Exercise(t *testing.T, open func(t *testing.T) Opened) {
 		{"answers are loaded by key, and a new one takes the place of the old", answersByKey},
 		{"an event that was told before is dropped", eventsOnce},
 		{"what was frozen at its making is not written again", frozen},
+		{"what is personal about an account is erased", erased},
 		{"an account that changed since it was read cannot be saved", fence},
 		{"an account that appeared since it was read cannot be inserted", fenceOfNew},
 		{"an entry's number is given once", entryNumber},

@@ -1,7 +1,7 @@
 package storetest
 
 import (
-	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -9,29 +9,12 @@ import (
 	"github.com/holdfast-dev/holdfast/store"
 )
 
-// Lookups is what the edges keep in a store beside the accounts.
-type Lookups interface {
-	store.Store
-	AddProject(ctx context.Context, name string) (created bool, err error)
-	Projects(ctx context.Context) ([]string, error)
-	AddKey(ctx context.Context, key store.Key) error
-	RevokeKey(ctx context.Context, id string, when time.Time) (revoked bool, err error)
-	KeyByHash(ctx context.Context, hash [32]byte) (store.Key, bool, error)
-	HasKeys(ctx context.Context) (bool, error)
-	LatestCatalog(ctx context.Context) (version int64, source []byte, ok bool, err error)
-	AddCatalog(ctx context.Context, source []byte) (version int64, err error)
-	PlansInUse(ctx context.Context) ([]string, error)
-	UnitsInUse(ctx context.Context) ([]string, error)
-	LastDecision(ctx context.Context) (time.Time, error)
-	LiveWork(ctx context.Context) (count int64, firstExpiry time.Time, err error)
-}
-
 // ExerciseLookups proves what the edges rely on. Each test opens a store of its own.
-func ExerciseLookups(t *testing.T, open func(t *testing.T) Lookups) {
+func ExerciseLookups(t *testing.T, open func(t *testing.T) store.Lookups) {
 	t.Helper()
 	for _, test := range []struct {
 		name string
-		run  func(t *testing.T, s Lookups)
+		run  func(t *testing.T, s store.Lookups)
 	}{
 		{"a project is made once", projects},
 		{"a key is found by its hash alone, until it is revoked", keys},
@@ -44,7 +27,7 @@ func ExerciseLookups(t *testing.T, open func(t *testing.T) Lookups) {
 	}
 }
 
-func projects(t *testing.T, s Lookups) {
+func projects(t *testing.T, s store.Lookups) {
 	for _, step := range []struct {
 		name    string
 		created bool
@@ -60,7 +43,7 @@ func projects(t *testing.T, s Lookups) {
 	kind(t, err, store.Rejected)
 }
 
-func keys(t *testing.T, s Lookups) {
+func keys(t *testing.T, s store.Lookups) {
 	has := func(wanted bool) {
 		t.Helper()
 		got, err := s.HasKeys(t.Context())
@@ -74,7 +57,7 @@ func keys(t *testing.T, s Lookups) {
 		same(t, "found", found, known)
 		same(t, "the key", got, wanted)
 	}
-	key := store.Key{ID: "ab12", Hash: [32]byte{1}, Project: project, Scopes: []string{"read", "work"}, Note: "бот", CreatedAt: at(1)}
+	key := store.Key{ID: "ab12", Hash: [32]byte{1}, Project: project, Scopes: []string{"read", "work"}, RateLimit: 100, Note: "бот", CreatedAt: at(1)}
 	has(false)
 	kind(t, s.AddKey(t.Context(), key), store.Rejected) // of a project that nobody has made
 	_, err := s.AddProject(t.Context(), project)
@@ -100,45 +83,78 @@ func keys(t *testing.T, s Lookups) {
 	find(key.Hash, key, true)
 }
 
-func catalogs(t *testing.T, s Lookups) {
-	_, _, ok, err := s.LatestCatalog(t.Context())
-	must(t, err)
-	same(t, "a catalog in an empty store", ok, false)
+func catalogs(t *testing.T, s store.Lookups) {
+	newest := func(of string, wanted store.Catalog, known bool) {
+		t.Helper()
+		got, ok, err := s.LatestCatalog(t.Context(), of)
+		must(t, err)
+		same(t, "a catalog of "+of, ok, known)
+		same(t, "the newest catalog of "+of, got, wanted)
+	}
+	newest("", store.Catalog{}, false)
+	newest("shop", store.Catalog{}, false)
 	for _, step := range []struct {
-		source  string
-		version int64
-	}{{"plans: a\n", 1}, {"plans: a\n", 1}, {"plans: б\r\n", 2}, {"plans: a\n", 3}} {
-		version, err := s.AddCatalog(t.Context(), []byte(step.source))
+		project, source   string
+		expected, version int64
+	}{
+		{"", "plans: a\n", store.AnyVersion, 1},
+		{"", "plans: a\n", 1, 1},
+		{"", "plans: б\r\n", 1, 2},
+		{"", "plans: a\n", store.AnyVersion, 3},
+		{"shop", "plans: a\n", 3, 4},
+		{"shop", "plans: a\n", 4, 4},
+		{"shop", "plans: c\n", 4, 5},
+		{"", "plans: d\n", 3, 4},
+	} {
+		source := []byte(step.source)
+		version, err := s.AddCatalog(t.Context(), store.Catalog{Project: step.project, Source: source}, step.expected)
 		must(t, err)
 		same(t, "the version added", version, step.version)
-		version, source, ok, err := s.LatestCatalog(t.Context())
-		must(t, err)
-		same(t, "a catalog", ok, true)
-		same(t, "the newest version", version, step.version)
-		same(t, "its source", string(source), step.source)
+		newest(step.project, store.Catalog{Project: step.project, Version: step.version, Source: source}, true)
 	}
+	newest("club", store.Catalog{Version: 4, Source: []byte("plans: d\n")}, true)
+	for _, expected := range []int64{0, 3, 6} {
+		_, err := s.AddCatalog(t.Context(), store.Catalog{Project: "shop", Source: []byte("plans: e\n")}, expected)
+		kind(t, err, store.Conflict)
+		if !errors.Is(err, store.ErrVersion) {
+			t.Errorf("the cause of %v is not that another version is the newest", err)
+		}
+	}
+	newest("shop", store.Catalog{Project: "shop", Version: 5, Source: []byte("plans: c\n")}, true)
+	versions, err := s.CatalogVersions(t.Context())
+	must(t, err)
+	same(t, "the newest versions", versions, map[string]int64{"": 4, "shop": 5})
 }
 
-func inUse(t *testing.T, s Lookups) {
-	told := func(ask func(context.Context) ([]string, error), wanted ...string) {
+func inUse(t *testing.T, s store.Lookups) {
+	told := func(of string, plans, units map[string]int64) {
 		t.Helper()
-		got, err := ask(t.Context())
+		got, err := s.PlansInUse(t.Context(), of)
 		must(t, err)
-		same(t, "in use", got, wanted)
+		same(t, "plans in use in "+of, got, plans)
+		got, err = s.UnitsInUse(t.Context(), of)
+		must(t, err)
+		same(t, "units in use in "+of, got, units)
 	}
-	told(s.PlansInUse)
-	told(s.UnitsInUse)
+	none := map[string]int64{}
+	told("", none, none)
 	ann, bob, carl := fresh("ann"), fresh("bob"), fresh("carl")
 	ann.Account.Plan, bob.Account.Plan = "pro", "pro"
 	image, closed := grant(2), grant(3)
 	image.Unit, closed.Unit, closed.Used, closed.Open = "image", "token", 10, false
-	ann.NewGrants, bob.NewGrants = []*holdfast.Grant{image, grant(1), closed}, []*holdfast.Grant{grant(1)}
+	ann.NewGrants, bob.NewGrants = []*holdfast.Grant{image, grant(1), closed, grant(4)}, []*holdfast.Grant{grant(1)}
 	must(t, save(t, s, ann, bob, carl))
-	told(s.PlansInUse, "pro")
-	told(s.UnitsInUse, "credit", "image")
+	plans, units := map[string]int64{"pro": 2}, map[string]int64{"credit": 2, "image": 1}
+	told("", plans, units)
+	told(project, plans, units)
+	told("club", none, none)
+	_, err := s.AddCatalog(t.Context(), store.Catalog{Project: project, Source: []byte("plans: a\n")}, store.AnyVersion)
+	must(t, err)
+	told("", none, none) // they have a catalog of their own now
+	told(project, plans, units)
 }
 
-func lastAndLive(t *testing.T, s Lookups) {
+func lastAndLive(t *testing.T, s store.Lookups) {
 	told := func(last time.Time, live int64, first time.Time) {
 		t.Helper()
 		decided, err := s.LastDecision(t.Context())
@@ -160,12 +176,12 @@ func lastAndLive(t *testing.T, s Lookups) {
 	told(bob.Account.DecidedAt, 2, first.ExpiresAt)
 }
 
-func closedLookups(t *testing.T, s Lookups) {
+func closedLookups(t *testing.T, s store.Lookups) {
 	must(t, s.Close())
 	_, err := s.AddProject(t.Context(), project)
 	kind(t, err, store.Unavailable)
 	_, _, err = s.KeyByHash(t.Context(), [32]byte{})
 	kind(t, err, store.Unavailable)
-	_, err = s.AddCatalog(t.Context(), nil)
+	_, err = s.AddCatalog(t.Context(), store.Catalog{}, store.AnyVersion)
 	kind(t, err, store.Unavailable)
 }

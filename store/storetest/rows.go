@@ -83,12 +83,14 @@ func everything(name string) holdfast.Changes {
 	c.Account.Blocked, c.Account.Notices = true, false
 	c.Account.Metadata = map[string]string{"chat": "42", "имя": "Аня \"🦊\" <b>&\u2028", "empty": ""}
 	c.Account.DecidedAt = at(9)
+	c.Account.Debts = map[string]holdfast.Amount{"credit": holdfast.MaxAmount, "image": 1}
+	c.Account.Anchor, c.Account.AnchorZone, c.Account.DeletedAt = at(3), "Asia/Tokyo", at(8)
 
 	cycle := grant(1)
 	cycle.Source, cycle.Allowance, cycle.Priority = holdfast.FromAllowance, "daily", 10
 	cycle.Features = []string{"image.generate", "text.improve"}
 	cycle.Granted, cycle.Reserved, cycle.Used, cycle.Voided = holdfast.MaxAmount, 3, 5, holdfast.MaxAmount-9
-	cycle.EndsAt = at(86_400)
+	cycle.EndsAt, cycle.Rolled = at(86_400), 7
 	spent := grant(2)
 	spent.Used, spent.Open = 10, false
 	c.NewGrants = []*holdfast.Grant{cycle, spent, grant(3)}
@@ -99,6 +101,10 @@ func everything(name string) holdfast.Changes {
 	running.Reserved, running.Key, running.Surface, running.CatalogVersion = 3, "key ключ 🔑", "bot", 7
 	running.Metadata = map[string]string{"chat": "42"}
 	running.Usage = map[string]holdfast.Amount{"input_token": holdfast.MaxAmount, "output_token": 0}
+	running.InDoubt, running.CancelRequestedAt, running.MaxHold = true, at(30), time.Hour
+	running.Policies = holdfast.Policies{
+		Overrun: holdfast.OverrunDebt, InDoubt: holdfast.DoubtCharge, LateCommit: holdfast.LateAbsorb, CancelRunning: holdfast.CancelRequest,
+	}
 	running.Worker, running.LeaseToken, running.LeaseExpiresAt, running.Attempts = "host/1", "token", at(40), 2
 	late := reservation(12)
 	late.State, late.EndedAt, late.LateAt = holdfast.Expired, at(80), at(90)
@@ -108,12 +114,15 @@ func everything(name string) holdfast.Changes {
 	committed := reservation(13)
 	committed.State, committed.EndedAt = holdfast.Committed, at(20)
 	committed.Reserved, committed.Used, committed.Unbilled = holdfast.MaxAmount, holdfast.MaxAmount, holdfast.MaxAmount
+	committed.Price = holdfast.Price{Unit: "credit", Per: 1000, Rates: map[string]holdfast.Amount{"input_token": 1, "cached_token": 0}}
+	committed.Debt, committed.Voided, committed.Reported = 4, 3, map[string]holdfast.Amount{"input_token": 9}
 	c.NewReservations = []*holdfast.Reservation{running, late, released(14), committed, reservation(15)}
 
 	full := entry(1)
 	full.Deltas = []holdfast.Delta{{Grant: id(1), Granted: holdfast.MaxAmount}, {Grant: id(3), Reserved: -3, Used: 2, Voided: 1}}
 	full.Reservation, full.Key, full.Actor, full.Reason = id(11), "key ключ 🔑", "key:ab12", "because \"so\"\n"
 	full.EffectiveAt, full.Available, full.Reserved = at(-5), holdfast.MaxAmount, 4
+	full.Debt, full.Owed = -2, 5
 	bare := entry(2)
 	bare.Kind, bare.Unit = holdfast.EntrySubscription, ""
 	c.Entries = []holdfast.Entry{full, bare}

@@ -3,6 +3,7 @@ package storetest
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -19,21 +20,57 @@ func frozen(t *testing.T, o Opened) {
 	g, r := *grant(1), *reservation(11)
 	g.Unit, g.Source, g.Allowance, g.Features, g.Priority = "image", holdfast.FromPromo, "daily", []string{"f"}, 1
 	g.Granted, g.StartsAt, g.EndsAt, g.CreatedAt, g.Used = 99, at(50), at(60), at(50), 1
-	r.Feature, r.Quantity, r.Price, r.Reserved = "other", 2, holdfast.Price{Unit: "image", Amount: 1}, 5
+	r.Feature, r.Quantity, r.Price, r.Reserved = "other", 2, holdfast.Price{Unit: "image", Amount: 1, Per: 7}, 5
 	r.Key, r.Surface, r.Metadata, r.Usage = "k", "s", map[string]string{"a": "b"}, map[string]holdfast.Amount{"a": 1}
-	r.CatalogVersion, r.TTL, r.CreatedAt, r.Attempts = 9, time.Hour, at(50), 1
+	r.CatalogVersion, r.TTL, r.MaxHold, r.CreatedAt, r.Attempts = 9, time.Hour, time.Hour, at(50), 1
+	r.Policies.Overrun = holdfast.OverrunDebt
 	c = fresh("ann")
-	c.Account.Version, c.Account.CreatedAt = 1, at(50)
+	c.Account.Version, c.Account.CreatedAt, c.Account.Name, c.Account.Project = 1, at(50), "another", "another"
 	c.Grants, c.Reservations = []*holdfast.Grant{&g}, []*holdfast.Reservation{&r}
 	must(t, save(t, o.Store, c))
 
 	used, started, account := grant(1), reservation(11), fresh("ann").Account
-	used.Used, started.Attempts, account.Version = 1, 1, 2
+	used.Used, used.EndsAt, started.Attempts, account.Version = 1, at(60), 1, 2
+	started.Quantity, started.Reserved, started.Usage = 2, 5, map[string]holdfast.Amount{"a": 1} // may grow
 	w := want("ann")
 	w.Reservations = []holdfast.ID{id(11)}
 	same(t, "the state", load(t, o.Store, w)[0], &holdfast.State{
 		Account: account, Grants: []*holdfast.Grant{used}, Reservations: []*holdfast.Reservation{started},
 	})
+}
+
+func erased(t *testing.T, o Opened) {
+	before := everything("ann")
+	must(t, save(t, o.Store, before, everything("bob")))
+	c := fresh("ann")
+	c.Account.Version, c.Account.LastEntry, c.Account.Name, c.Erase = 1, 2, holdfast.Erased, true
+	late := reservation(99)
+	late.Metadata = map[string]string{"chat": "42"}
+	c.NewReservations = []*holdfast.Reservation{late}
+	must(t, save(t, o.Store, c))
+
+	keys := []string{before.Answers[0].Key, before.Answers[1].Key}
+	w := want("ann")
+	w.Keys = keys
+	answers := load(t, o.Store, w)[0].Answers
+	stored := everythingStored(t, o)
+	if bob := stored["bob"]; len(bob.Reservations) == 0 || bob.Account.Name != "bob" {
+		t.Error("another account was erased too")
+	}
+	ann, found := stored[holdfast.Erased]
+	if !found || len(ann.Reservations) != len(before.NewReservations)+1 || len(answers) != len(keys) {
+		t.Fatalf("%d reservations and %d answers of the erased account", len(ann.Reservations), len(answers))
+	}
+	for _, r := range ann.Reservations {
+		if r.Metadata != nil {
+			t.Errorf("reservation %s still has metadata", r.ID)
+		}
+	}
+	for _, a := range answers {
+		wanted := before.Answers[slices.Index(keys, a.Key)].Outcome
+		wanted.ForgetPerson()
+		same(t, "the recorded answer", a.Outcome, wanted)
+	}
 }
 
 func fence(t *testing.T, o Opened) {
@@ -159,30 +196,35 @@ func rejectedContent(t *testing.T, o Opened) {
 		"a grant that is stored already":   newGrant(func(g *holdfast.Grant) { g.ID = id(1) }),
 		"a grant twice":                    func(c *holdfast.Changes) { c.NewGrants = []*holdfast.Grant{grant(2), grant(2)} },
 		"a change of an unknown grant":     func(c *holdfast.Changes) { c.Grants = []*holdfast.Grant{grant(3)} },
+		"a change that carries over more than is void": func(c *holdfast.Changes) {
+			g := grant(1)
+			g.Voided, g.Rolled = 1, 2
+			c.Grants = []*holdfast.Grant{g}
+		},
 		"a change that overdraws": func(c *holdfast.Changes) {
 			g := grant(1)
 			g.Reserved, g.Used = 1, 10
 			c.Grants = []*holdfast.Grant{g}
 		},
 
-		"a reservation of nothing":                 newReservation(func(r *holdfast.Reservation) { r.Quantity = 0 }),
-		"a reservation of no feature":              newReservation(func(r *holdfast.Reservation) { r.Feature = "" }),
-		"a reservation in an unknown state":        newReservation(func(r *holdfast.Reservation) { r.State = "lost" }),
-		"a live reservation that has ended":        newReservation(func(r *holdfast.Reservation) { r.EndedAt = at(13) }),
-		"an ended reservation without its end":     newReservation(func(r *holdfast.Reservation) { r.State = holdfast.Committed }),
-		"a reservation that holds a negative":      newReservation(func(r *holdfast.Reservation) { r.Reserved = -1 }),
-		"a reservation that holds beyond 2^53-1":   newReservation(func(r *holdfast.Reservation) { r.Reserved = holdfast.MaxAmount + 1 }),
-		"a reservation charged beyond its hold":    newReservation(func(r *holdfast.Reservation) { r.Reserved, r.Used = 1, 2 }),
-		"a reservation with a negative price":      newReservation(func(r *holdfast.Reservation) { r.Price.Amount = -1 }),
-		"a reservation with a negative rest":       newReservation(func(r *holdfast.Reservation) { r.Unbilled = -1 }),
-		"a reservation refunded beyond its charge": newReservation(func(r *holdfast.Reservation) { r.Refunded = 1 }),
-		"a late charge of a live reservation":      newReservation(func(r *holdfast.Reservation) { r.LateUsed, r.LateAt = 1, at(99) }),
-		"a late charge without its time":           newReservation(func(r *holdfast.Reservation) { r.State, r.EndedAt, r.LateUsed = holdfast.Expired, at(80), 1 }),
-		"a reservation without a ttl":              newReservation(func(r *holdfast.Reservation) { r.TTL = 0 }),
-		"a reservation that expires as it begins":  newReservation(func(r *holdfast.Reservation) { r.ExpiresAt = r.CreatedAt }),
-		"a reservation with negative attempts":     newReservation(func(r *holdfast.Reservation) { r.Attempts = -1 }),
-		"a reservation that is stored already":     newReservation(func(r *holdfast.Reservation) { r.ID = id(11) }),
-		"a change of an unknown reservation":       func(c *holdfast.Changes) { c.Reservations = []*holdfast.Reservation{reservation(13)} },
+		"a reservation of nothing":                newReservation(func(r *holdfast.Reservation) { r.Quantity = 0 }),
+		"a reservation of no feature":             newReservation(func(r *holdfast.Reservation) { r.Feature = "" }),
+		"a reservation in an unknown state":       newReservation(func(r *holdfast.Reservation) { r.State = "lost" }),
+		"a live reservation that has ended":       newReservation(func(r *holdfast.Reservation) { r.EndedAt = at(13) }),
+		"an ended reservation without its end":    newReservation(func(r *holdfast.Reservation) { r.State = holdfast.Committed }),
+		"a reservation that holds a negative":     newReservation(func(r *holdfast.Reservation) { r.Reserved = -1 }),
+		"a reservation that holds beyond 2^53-1":  newReservation(func(r *holdfast.Reservation) { r.Reserved = holdfast.MaxAmount + 1 }),
+		"a reservation charged a negative":        newReservation(func(r *holdfast.Reservation) { r.Used = -1 }),
+		"a reservation with a negative price":     newReservation(func(r *holdfast.Reservation) { r.Price.Amount = -1 }),
+		"a reservation with a negative rest":      newReservation(func(r *holdfast.Reservation) { r.Unbilled = -1 }),
+		"a reservation refunded a negative":       newReservation(func(r *holdfast.Reservation) { r.Refunded = -1 }),
+		"a late charge of a live reservation":     newReservation(func(r *holdfast.Reservation) { r.LateUsed, r.LateAt = 1, at(99) }),
+		"a late charge without its time":          newReservation(func(r *holdfast.Reservation) { r.State, r.EndedAt, r.LateUsed = holdfast.Expired, at(80), 1 }),
+		"a reservation without a ttl":             newReservation(func(r *holdfast.Reservation) { r.TTL = 0 }),
+		"a reservation that expires as it begins": newReservation(func(r *holdfast.Reservation) { r.ExpiresAt = r.CreatedAt }),
+		"a reservation with negative attempts":    newReservation(func(r *holdfast.Reservation) { r.Attempts = -1 }),
+		"a reservation that is stored already":    newReservation(func(r *holdfast.Reservation) { r.ID = id(11) }),
+		"a change of an unknown reservation":      func(c *holdfast.Changes) { c.Reservations = []*holdfast.Reservation{reservation(13)} },
 		"a change that ends a reservation half way": func(c *holdfast.Changes) {
 			r := reservation(11)
 			r.State = holdfast.Released

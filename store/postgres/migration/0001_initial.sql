@@ -34,6 +34,7 @@ CREATE TABLE holdfast.accounts (
 	language   text        NOT NULL,
 	time_zone  text        NOT NULL,
 	metadata   text,
+	standing   text, -- JSON: what few accounts have (debts, the plan's anchor, when it was deleted); see store/pack.go
 	PRIMARY KEY (account_id),
 	CONSTRAINT account_has_a_project_and_a_name CHECK (project <> '' AND name <> ''),
 	CONSTRAINT version_is_not_negative CHECK (version >= 0),
@@ -57,6 +58,7 @@ CREATE TABLE holdfast.grants (
 	source     text        NOT NULL,
 	allowance  text        NOT NULL,
 	features   text[],
+	rolled     bigint      NOT NULL, -- of what is voided, what was carried into the next cycle
 	PRIMARY KEY (account_id, grant_id),
 	CONSTRAINT grant_has_a_unit CHECK (unit <> ''),
 	CONSTRAINT source_is_known CHECK (source IN ('allowance', 'rollover', 'promo', 'purchase', 'correction')),
@@ -66,6 +68,7 @@ CREATE TABLE holdfast.grants (
 	CONSTRAINT used_is_not_negative CHECK (used >= 0),
 	CONSTRAINT voided_is_not_negative CHECK (voided >= 0),
 	CONSTRAINT reserved_used_and_voided_fit_granted CHECK (reserved + used + voided <= granted),
+	CONSTRAINT rolled_fits_voided CHECK (rolled BETWEEN 0 AND voided),
 	CONSTRAINT grant_ends_after_it_starts CHECK (ends_at > starts_at),
 	CONSTRAINT closed_grant_holds_nothing CHECK (open OR reserved = 0)
 ) WITH (fillfactor = 70);
@@ -104,6 +107,8 @@ CREATE TABLE holdfast.reservations (
 	cause              text        NOT NULL,
 	worker             text        NOT NULL,
 	lease_token        text        NOT NULL,
+	terms              text,     -- JSON: rates and policies, where they are not the defaults; written once
+	course             text,     -- JSON: what happens to few (debt, doubt, a request to stop, usage as reported)
 	PRIMARY KEY (account_id, reservation_id),
 	CONSTRAINT reservation_has_a_feature CHECK (feature <> ''),
 	CONSTRAINT quantity_is_positive CHECK (quantity >= 1),
@@ -114,11 +119,11 @@ CREATE TABLE holdfast.reservations (
 		cardinality(allocation_sources) IS NOT DISTINCT FROM cardinality(allocation_grants)
 		AND cardinality(allocation_amounts) IS NOT DISTINCT FROM 3 * cardinality(allocation_grants)),
 	CONSTRAINT held_is_an_amount CHECK (reserved BETWEEN 0 AND 9007199254740991),
-	CONSTRAINT used_fits_reserved CHECK (used BETWEEN 0 AND reserved),
+	CONSTRAINT used_is_not_negative CHECK (used >= 0),
 	CONSTRAINT unbilled_is_not_negative CHECK (unbilled >= 0),
 	CONSTRAINT late_used_is_not_negative CHECK (late_used >= 0),
 	CONSTRAINT late_use_follows_expiry CHECK (CASE WHEN late_at IS NULL THEN late_used = 0 ELSE state = 'expired' END),
-	CONSTRAINT refunded_fits_charged CHECK (refunded BETWEEN 0 AND used + late_used),
+	CONSTRAINT refunded_is_not_negative CHECK (refunded >= 0),
 	CONSTRAINT ttl_is_positive CHECK (ttl_microseconds > 0),
 	CONSTRAINT reservation_expires_after_it_begins CHECK (expires_at > created_at),
 	CONSTRAINT attempts_is_not_negative CHECK (attempts >= 0)
@@ -193,6 +198,7 @@ CREATE TABLE holdfast.api_keys (
 	hash       bytea       NOT NULL,
 	created_at timestamptz NOT NULL,
 	revoked_at timestamptz,
+	rate_limit integer     NOT NULL, -- requests per second; 0: the server's
 	id         text        NOT NULL,
 	project    text        NOT NULL,
 	scopes     text[],
@@ -204,9 +210,10 @@ CREATE TABLE holdfast.api_keys (
 );
 
 CREATE TABLE holdfast.catalogs (
+	project    text        NOT NULL, -- empty: of every project that has none of its own
 	version    bigint      NOT NULL,
 	created_at timestamptz NOT NULL,
 	source     text        NOT NULL,
-	PRIMARY KEY (version),
+	PRIMARY KEY (project, version),
 	CONSTRAINT catalog_versions_count_from_one CHECK (version >= 1)
 );

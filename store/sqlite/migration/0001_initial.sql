@@ -28,6 +28,7 @@ CREATE TABLE accounts (
 	metadata   TEXT,
 	created_at INTEGER NOT NULL,
 	decided_at INTEGER NOT NULL,
+	standing   TEXT, -- JSON: what few accounts have (debts, the plan's anchor, when it was deleted); see store/pack.go
 	PRIMARY KEY (account_id),
 	CONSTRAINT account_id_is_a_uuid CHECK (length(account_id) = 16),
 	CONSTRAINT account_has_a_project_and_a_name CHECK (project <> '' AND name <> ''),
@@ -54,6 +55,7 @@ CREATE TABLE grants (
 	ends_at    INTEGER,
 	created_at INTEGER NOT NULL,
 	open       INTEGER NOT NULL,
+	rolled     INTEGER NOT NULL, -- of what is voided, what was carried into the next cycle
 	PRIMARY KEY (account_id, grant_id),
 	CONSTRAINT grant_belongs_to_an_account FOREIGN KEY (account_id) REFERENCES accounts (account_id),
 	CONSTRAINT grant_id_is_a_uuid CHECK (length(grant_id) = 16),
@@ -65,6 +67,7 @@ CREATE TABLE grants (
 	CONSTRAINT used_is_not_negative CHECK (used >= 0),
 	CONSTRAINT voided_is_not_negative CHECK (voided >= 0),
 	CONSTRAINT reserved_used_and_voided_fit_granted CHECK (reserved + used + voided <= granted),
+	CONSTRAINT rolled_fits_voided CHECK (rolled BETWEEN 0 AND voided),
 	CONSTRAINT grant_ends_after_it_starts CHECK (ends_at > starts_at),
 	CONSTRAINT open_is_yes_or_no CHECK (open IN (0, 1)),
 	CONSTRAINT closed_grant_holds_nothing CHECK (open = 1 OR reserved = 0)
@@ -102,6 +105,8 @@ CREATE TABLE reservations (
 	lease_token      TEXT    NOT NULL,
 	lease_expires_at INTEGER,
 	attempts         INTEGER NOT NULL,
+	terms            TEXT, -- JSON: rates and policies, where they are not the defaults; written once
+	course           TEXT, -- JSON: what happens to few (debt, doubt, a request to stop, usage as reported)
 	PRIMARY KEY (account_id, reservation_id),
 	CONSTRAINT reservation_belongs_to_an_account FOREIGN KEY (account_id) REFERENCES accounts (account_id),
 	CONSTRAINT reservation_id_is_a_uuid CHECK (length(reservation_id) = 16),
@@ -111,11 +116,11 @@ CREATE TABLE reservations (
 	CONSTRAINT live_reservation_has_not_ended CHECK ((state IN ('reserved', 'running')) = (ended_at IS NULL)),
 	CONSTRAINT price_is_not_negative CHECK (price_amount >= 0),
 	CONSTRAINT held_is_an_amount CHECK (reserved BETWEEN 0 AND 9007199254740991),
-	CONSTRAINT used_fits_reserved CHECK (used BETWEEN 0 AND reserved),
+	CONSTRAINT used_is_not_negative CHECK (used >= 0),
 	CONSTRAINT unbilled_is_not_negative CHECK (unbilled >= 0),
 	CONSTRAINT late_used_is_not_negative CHECK (late_used >= 0),
 	CONSTRAINT late_use_follows_expiry CHECK (CASE WHEN late_at IS NULL THEN late_used = 0 ELSE state = 'expired' END),
-	CONSTRAINT refunded_fits_charged CHECK (refunded BETWEEN 0 AND used + late_used),
+	CONSTRAINT refunded_is_not_negative CHECK (refunded >= 0),
 	CONSTRAINT ttl_is_positive CHECK (ttl_microseconds > 0),
 	CONSTRAINT reservation_expires_after_it_begins CHECK (expires_at > created_at),
 	CONSTRAINT attempts_is_not_negative CHECK (attempts >= 0)
@@ -200,6 +205,7 @@ CREATE TABLE api_keys (
 	note       TEXT    NOT NULL,
 	created_at INTEGER NOT NULL,
 	revoked_at INTEGER,
+	rate_limit INTEGER NOT NULL, -- requests per second; 0: the server's
 	PRIMARY KEY (hash),
 	CONSTRAINT key_is_for_a_known_project FOREIGN KEY (project) REFERENCES projects (name),
 	CONSTRAINT hash_has_thirty_two_bytes CHECK (length(hash) = 32),
@@ -207,8 +213,10 @@ CREATE TABLE api_keys (
 ) STRICT;
 
 CREATE TABLE catalogs (
-	version    INTEGER PRIMARY KEY,
+	project    TEXT    NOT NULL, -- empty: of every project that has none of its own
+	version    INTEGER NOT NULL,
 	source     TEXT    NOT NULL,
 	created_at INTEGER NOT NULL,
+	PRIMARY KEY (project, version),
 	CONSTRAINT catalog_versions_count_from_one CHECK (version >= 1)
 ) STRICT;

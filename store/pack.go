@@ -1,0 +1,124 @@
+package store
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/holdfast-dev/holdfast"
+)
+
+// What few rows have, and no statement ever looks into, is kept as one text of JSON per row, the empty text where a row
+// has none of it: a column of its own would cost every row that goes through a batch.
+
+// standing is what few accounts have.
+type standing struct {
+	Debts      map[string]holdfast.Amount `json:"debts,omitempty"`
+	Anchor     time.Time                  `json:"anchor,omitzero"`
+	AnchorZone string                     `json:"anchor_zone,omitempty"`
+	DeletedAt  time.Time                  `json:"deleted_at,omitzero"`
+}
+
+// PackAccount is an account's column "standing".
+func PackAccount(a *holdfast.Account) (string, error) {
+	if len(a.Debts) == 0 && a.Anchor.IsZero() && a.AnchorZone == "" && a.DeletedAt.IsZero() {
+		return "", nil
+	}
+	return pack(standing{a.Debts, stored(a.Anchor), a.AnchorZone, stored(a.DeletedAt)})
+}
+
+// UnpackAccount reads the column "standing".
+func UnpackAccount(text string, a *holdfast.Account) error {
+	var s standing
+	err := unpack(text, &s)
+	a.Debts, a.Anchor, a.AnchorZone, a.DeletedAt = s.Debts, s.Anchor, s.AnchorZone, s.DeletedAt
+	return err
+}
+
+// terms is what of a reservation is frozen and not the default.
+type terms struct {
+	Per      holdfast.Amount            `json:"per,omitempty"`
+	Rates    map[string]holdfast.Amount `json:"rates,omitempty"`
+	Policies holdfast.Policies          `json:"policies,omitzero"`
+	MaxHold  time.Duration              `json:"max_hold,omitempty"` // nanoseconds
+}
+
+// PackTerms is a reservation's column "terms", which is written once.
+func PackTerms(r *holdfast.Reservation) (string, error) {
+	if r.Price.Per == 0 && r.Policies == (holdfast.Policies{}) && r.MaxHold == 0 {
+		return "", nil
+	}
+	return pack(terms{r.Price.Per, r.Price.Rates, r.Policies, r.MaxHold})
+}
+
+// UnpackTerms reads the column "terms".
+func UnpackTerms(text string, r *holdfast.Reservation) error {
+	var t terms
+	err := unpack(text, &t)
+	r.Price.Per, r.Price.Rates, r.Policies, r.MaxHold = t.Per, t.Rates, t.Policies, t.MaxHold
+	return err
+}
+
+// course is what happens to few reservations.
+type course struct {
+	Debt              holdfast.Amount            `json:"debt,omitempty"`
+	Voided            holdfast.Amount            `json:"voided,omitempty"`
+	Reported          map[string]holdfast.Amount `json:"reported,omitempty"`
+	InDoubt           bool                       `json:"in_doubt,omitempty"`
+	CancelRequestedAt time.Time                  `json:"cancel_requested_at,omitzero"`
+}
+
+// PackCourse is a reservation's column "course".
+func PackCourse(r *holdfast.Reservation) (string, error) {
+	if r.Debt == 0 && r.Voided == 0 && len(r.Reported) == 0 && !r.InDoubt && r.CancelRequestedAt.IsZero() {
+		return "", nil
+	}
+	return pack(course{r.Debt, r.Voided, r.Reported, r.InDoubt, stored(r.CancelRequestedAt)})
+}
+
+// UnpackCourse reads the column "course".
+func UnpackCourse(text string, r *holdfast.Reservation) error {
+	var c course
+	err := unpack(text, &c)
+	r.Debt, r.Voided, r.Reported, r.InDoubt, r.CancelRequestedAt = c.Debt, c.Voided, c.Reported, c.InDoubt, c.CancelRequestedAt
+	return err
+}
+
+// PackDeltas are an entry's deltas as they are stored: debt, where the entry knows of one, stands behind them as the delta
+// of no grant, what it added as granted and what was owed after it as reserved.
+func PackDeltas(e *holdfast.Entry) []holdfast.Delta {
+	if e.Debt == 0 && e.Owed == 0 {
+		return e.Deltas
+	}
+	return append(e.Deltas[:len(e.Deltas):len(e.Deltas)], holdfast.Delta{Granted: e.Debt, Reserved: e.Owed})
+}
+
+// UnpackDeltas puts stored deltas back into the entry.
+func UnpackDeltas(stored []holdfast.Delta, e *holdfast.Entry) {
+	if n := len(stored) - 1; n >= 0 && stored[n].Grant.IsZero() {
+		e.Debt, e.Owed = stored[n].Granted, stored[n].Reserved
+		stored = stored[:n]
+	}
+	if len(stored) > 0 {
+		e.Deltas = stored
+	}
+}
+
+func pack(value any) (string, error) {
+	text, err := json.Marshal(value)
+	return string(text), err
+}
+
+func unpack(text string, into any) error {
+	if text == "" {
+		return nil
+	}
+	return json.Unmarshal([]byte(text), into)
+}
+
+// stored is a time as every store keeps it.
+func stored(t time.Time) time.Time {
+	if t.IsZero() {
+		return t
+	}
+	return time.UnixMicro(t.UnixMicro()).UTC()
+}
