@@ -30,6 +30,10 @@ type Account struct {
 
 	// Debts are what is owed, per unit: charges beyond what there was. Repaid by the next purchase or paid period.
 	Debts map[string]Amount
+	// Subscription is what was paid for; nil: nothing, or nothing any more.
+	Subscription *Subscription
+	// Lapsed is the plan that the last subscription was for; empty: there was none, or another plan has taken its place.
+	Lapsed string
 	// Anchor is when the plan began, and AnchorZone the zone that its anniversaries are counted in. Zero: CreatedAt, UTC.
 	Anchor     time.Time
 	AnchorZone string
@@ -131,12 +135,14 @@ func set[T any](field *T, value *T) {
 
 // AccountView is an account as people are shown it.
 type AccountView struct {
-	Exists    bool
-	Account   Account
-	Plan      string
-	MaxActive int
-	Balances  []Balance // one per unit, in the catalog's order
-	Features  []FeatureView
+	Exists  bool
+	Account Account
+	// Subscription is nil where nothing was paid for.
+	Subscription *SubscriptionView
+	Plan         string
+	MaxActive    int
+	Balances     []Balance // one per unit, in the catalog's order
+	Features     []FeatureView
 }
 
 // FeatureView is a feature of the account's plan and what one use would cost now.
@@ -155,6 +161,7 @@ func View(catalog *Catalog, state *State, now time.Time) *AccountView {
 
 func (d *decision) view() *AccountView {
 	view := &AccountView{Exists: d.state.Exists(), Account: d.state.Account, Plan: d.plan.Name, MaxActive: d.plan.MaxActive}
+	view.Subscription = d.subscriptionView()
 	for _, unit := range d.units() {
 		view.Balances = append(view.Balances, *d.balance(unit))
 	}

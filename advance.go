@@ -10,6 +10,7 @@ import (
 // only those. A rolling window needs no act: it begins with the first allocation taken from it, and until then pockets
 // shows it as not started. Reads and dry runs advance a copy and write nothing.
 func (d *decision) advance() {
+	d.advanceSubscription()
 	d.endGrants(func(g *Grant) time.Time { return g.EndsAt })
 	if d.state.Account.DeletedAt.IsZero() {
 		d.openCycles()
@@ -18,16 +19,38 @@ func (d *decision) advance() {
 
 // openCycles opens what the plan gives in the cycles that contain now.
 func (d *decision) openCycles() {
+	period, paid := d.state.Account.Subscription.periodAt(d.now)
 	for i := range d.plan.Allowances {
 		a := &d.plan.Allowances[i]
-		if a.Every.Rolling > 0 || d.state.cycle(a, d.now) != nil {
+		begun := d.state.cycle(a, d.now) != nil
+		if a.Every.Term && d.state.Account.Subscription != nil {
+			begun = !paid || period.Given // only what is paid for is given, once
+		}
+		if a.Every.Rolling > 0 || begun {
 			continue
 		}
-		g := d.nextCycle(a)
+		given := a.Amount
+		if a.Every.Term && paid {
+			given -= a.Amount.shareUp(period.Refunded, max(period.Paid, 1))
+		}
+		if given == 0 {
+			continue
+		}
+		g := d.cycleGrant(a, given)
+		if a.Every.Term && paid {
+			g.ID, g.Payment = namedID(period.Payment, a.Key), period.Payment
+		}
 		d.post(note{kind: EntryGrant, unit: g.Unit, effectiveAt: g.StartsAt}, func(p *posting) { p.issue(g) })
 		if a.Every.Term {
 			d.repay(g)
 		}
+	}
+	if paid && !period.Given {
+		s := d.state.Account.Subscription.clone()
+		current, _ := s.periodAt(d.now)
+		current.Given = true
+		d.state.Account.Subscription = s
+		d.state.touchAccount()
 	}
 }
 
@@ -42,7 +65,9 @@ func (s *State) cycle(a *Allowance, now time.Time) *Grant {
 }
 
 // nextCycle is the grant of the allowance's cycle that contains now, or, of a rolling window, that would begin now.
-func (d *decision) nextCycle(a *Allowance) *Grant {
+func (d *decision) nextCycle(a *Allowance) *Grant { return d.cycleGrant(a, a.Amount) }
+
+func (d *decision) cycleGrant(a *Allowance, amount Amount) *Grant {
 	start, end := d.now, d.now.Add(a.Every.Rolling)
 	if a.Every.Rolling == 0 {
 		start, end = d.cycleAt(a, d.now)
@@ -53,7 +78,7 @@ func (d *decision) nextCycle(a *Allowance) *Grant {
 		Source:    FromAllowance,
 		Allowance: a.Key,
 		Priority:  FromAllowance.defaultPriority(),
-		Granted:   a.Amount,
+		Granted:   amount,
 		StartsAt:  start,
 		EndsAt:    end,
 		CreatedAt: d.now,
@@ -66,7 +91,7 @@ func (d *decision) nextCycle(a *Allowance) *Grant {
 func (d *decision) endGrants(effective func(*Grant) time.Time) Amount {
 	var voided Amount
 	for _, g := range d.state.Grants[:len(d.state.Grants):len(d.state.Grants)] { // those of now: carrying over adds one
-		if !g.Ended(d.now) {
+		if !g.Ended(d.now) || d.awaitsRenewal(g) {
 			continue
 		}
 		d.rollOver(g, effective(g))
@@ -82,6 +107,16 @@ func (d *decision) endGrants(effective func(*Grant) time.Time) Amount {
 	return voided
 }
 
+// awaitsRenewal reports whether what is left in an ended grant waits for a renewal in its grace: then it is carried over.
+func (d *decision) awaitsRenewal(g *Grant) bool {
+	s := d.state.Account.Subscription
+	if s == nil || d.now.Before(s.end()) || !g.EndsAt.Equal(s.end()) || g.Rolled > 0 {
+		return false
+	}
+	a, ok := d.catalog.allowance(g.Allowance)
+	return ok && g.Source == FromAllowance && a.Every.Term && a.Rollover > 0
+}
+
 // rollOver carries what is left in an ended cycle into a pocket of its own, which ends with the cycle that follows: in
 // all, for one cycle, up to the allowance's cap. Where that one has ended too, nothing is carried.
 func (d *decision) rollOver(g *Grant, effectiveAt time.Time) {
@@ -89,6 +124,9 @@ func (d *decision) rollOver(g *Grant, effectiveAt time.Time) {
 		return
 	}
 	a, ok := find(d.plan.Allowances, func(a *Allowance) bool { return a.Key == g.Allowance })
+	if term, known := d.catalog.allowance(g.Allowance); known && term.Every.Term && d.state.Account.Subscription != nil {
+		a, ok = term, true // what was paid for is carried into the period that follows, also where its plan is another one
+	}
 	if !ok || a.Every.Rolling > 0 {
 		return
 	}

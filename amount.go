@@ -1,5 +1,7 @@
 package holdfast
 
+import "math/bits"
+
 // Amount counts the smallest step of a unit. It is never a fraction; a unit's scale is for display.
 type Amount int64
 
@@ -21,6 +23,16 @@ func (a Amount) times(n Amount) (Amount, bool) {
 	}
 	return a * n, true
 }
+
+// share is a × part ÷ whole, rounded down; shareUp rounds up. None is negative, and part is at most whole.
+func (a Amount) share(part, whole Amount) Amount {
+	assert(a >= 0 && part >= 0 && part <= whole && whole > 0, "a share is a part of the whole")
+	high, low := bits.Mul64(uint64(a), uint64(part))
+	quotient, _ := bits.Div64(high, low, uint64(whole))
+	return Amount(quotient)
+}
+
+func (a Amount) shareUp(part, whole Amount) Amount { return a - a.share(whole-part, whole) }
 
 func (a Amount) representable() bool { return a >= -MaxAmount && a <= MaxAmount }
 

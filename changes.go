@@ -11,8 +11,9 @@ type Changes struct {
 	NewReservations []*Reservation
 	Reservations    []*Reservation
 	Entries         []Entry
-	Answers         []*Answer // inserted, or replaced where a recorded refusal was decided afresh
-	Events          []Event   // an event whose id is stored already is dropped: it was told before
+	Answers         []*Answer  // inserted, or replaced where a recorded refusal was decided afresh
+	Payments        []*Payment // inserted, or replaced
+	Events          []Event    // an event whose id is stored already is dropped: it was told before
 	// Erase says to forget the metadata of all reservations of the account, and that in recorded answers.
 	Erase bool
 }
@@ -27,6 +28,7 @@ func (s *State) Changes() (Changes, bool) {
 		NewReservations: pick(s.Reservations, func(r *Reservation) bool { return d.newReservations[r.ID] }),
 		Reservations:    pick(s.Reservations, func(r *Reservation) bool { return d.reservations[r.ID] }),
 		Answers:         pick(s.Answers, func(a *Answer) bool { return d.answers[a.Key] }),
+		Payments:        pick(s.Payments, func(p *Payment) bool { return d.payments[p.ID] }),
 		Entries:         d.entries,
 		Events:          d.events,
 		Erase:           d.erase,

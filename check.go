@@ -18,6 +18,9 @@ func (s *State) Check() error {
 		if g.Granted <= 0 || g.Granted > MaxAmount || g.Reserved < 0 || g.Used < 0 || g.Voided < 0 || g.Available() < 0 {
 			return fmt.Errorf("grant %s: granted %d, reserved %d, used %d, voided %d do not fit", g.ID, g.Granted, g.Reserved, g.Used, g.Voided)
 		}
+		if g.Doomed < 0 || g.Doomed > g.Reserved || g.Revoked < g.Doomed || g.Revoked > g.Granted {
+			return fmt.Errorf("grant %s: %d to be taken back of %d held, %d taken back of %d", g.ID, g.Doomed, g.Reserved, g.Revoked, g.Granted)
+		}
 		if g.Rolled < 0 || g.Rolled > g.Voided {
 			return fmt.Errorf("grant %s: %d carried over of %d voided", g.ID, g.Rolled, g.Voided)
 		}

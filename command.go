@@ -68,8 +68,18 @@ func OpensAccount(op Operation) bool {
 		return !IsDryRun(op)
 	case PutAccount:
 		return true
+	case Pay:
+		return !op.Stranger
 	}
 	return false
+}
+
+// PaymentOf is the id of the payment that the operation names, which is loaded with all grants that it bought; zero: none.
+func PaymentOf(op Operation, account AccountID) ID {
+	if named, ok := op.(interface{ payment(AccountID) ID }); ok {
+		return named.payment(account)
+	}
+	return ID{}
 }
 
 // LoadsOverdue says which live reservations the operation may end besides the one that it names: those whose ExpiresAt is
@@ -78,7 +88,7 @@ func LoadsOverdue(op Operation, now time.Time) time.Time {
 	switch op.(type) {
 	case Reserve, Charge, Extend, Expire:
 		return now
-	case DeleteAccount:
+	case DeleteAccount, RefundPayment:
 		return endOfTime
 	}
 	return time.Time{}

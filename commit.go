@@ -162,7 +162,7 @@ func (d *decision) settle(kind EntryKind, r *Reservation, used Amount, extra []p
 		d.freeSlot()
 	}
 	d.state.touchReservation(r)
-	r.Voided = d.voidReturned()
+	r.Voided = d.voidReturned() + d.voidDoomed()
 	return Settlement{Returned: r.Reserved - used - r.Voided, Voided: r.Voided, MayContinue: d.mayContinue(r)}
 }
 

@@ -27,6 +27,10 @@ func (DeleteAccount) decide(d *decision) Outcome {
 	if d.state.MoreOverdue {
 		return Outcome{Again: true}
 	}
+	if account.Subscription != nil {
+		d.tell(Event{ID: namedID(ID(account.ID), "cancelled by deletion"), Kind: EventSubscriptionCancelled})
+	}
+	account.Subscription, account.Plan, account.Lapsed = nil, "", ""
 	account.DeletedAt, account.Blocked, account.Notices = d.now, true, false
 	account.Name, account.Language, account.TimeZone, account.Metadata = Erased, "", "", nil
 	d.state.erase()

@@ -16,6 +16,7 @@ const (
 	EntryVoid         EntryKind = "void"
 	EntryRollover     EntryKind = "rollover"
 	EntryRefund       EntryKind = "refund"
+	EntryRevoke       EntryKind = "revoke"
 	EntryAdjust       EntryKind = "adjust"
 	EntryDebt         EntryKind = "debt"
 	EntryRepay        EntryKind = "repay"

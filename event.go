@@ -1,6 +1,9 @@
 package holdfast
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // EventKind names what an event tells of.
 type EventKind string
@@ -21,6 +24,17 @@ const (
 	EventCancelRequested EventKind = "reservation.cancel_requested"
 	// EventDeleted: the account was deleted, and what was personal about it is erased.
 	EventDeleted EventKind = "account.deleted"
+
+	// Of payments: what one came to, and that it was refunded (Figure: how much of it, by this refund).
+	EventPaymentGranted  EventKind = "payment.granted"
+	EventPaymentFlagged  EventKind = "payment.flagged"
+	EventPaymentRefunded EventKind = "payment.refunded"
+	// Of subscriptions: a period was paid for; it will change, end, or go on with what is paid; it has ended.
+	EventSubscriptionRenewed   EventKind = "payment.period"
+	EventSubscriptionChange    EventKind = "subscription.change"
+	EventSubscriptionCancelled EventKind = "subscription.cancelled"
+	EventSubscriptionResumed   EventKind = "subscription.resumed"
+	EventSubscriptionEnded     EventKind = "subscription.ended"
 )
 
 // Event is an outbox row: it leaves the database because it was committed with what it tells of. Where it tells of a
@@ -30,13 +44,33 @@ type Event struct {
 	Kind        EventKind
 	Entry       int64  // number of the entry; 0: none
 	Reservation ID     // zero: none
+	Payment     ID     // zero: none; an event is about a reservation or a payment, not both
 	Figure      Amount // of an overrun: not charged; of a report after the end: reported
 	At          time.Time
 }
 
+// Subject is what the event is about: its reservation or its payment; zero: neither.
+func (e *Event) Subject() ID {
+	if e.ofPayment() {
+		return e.Payment
+	}
+	return e.Reservation
+}
+
+// SetSubject puts back what Subject told.
+func (e *Event) SetSubject(id ID) {
+	if e.ofPayment() {
+		e.Payment = id
+	} else {
+		e.Reservation = id
+	}
+}
+
+func (e *Event) ofPayment() bool { return strings.HasPrefix(string(e.Kind), "payment.") }
+
 func (k EntryKind) event() EventKind {
 	switch k {
-	case EntryGrant, EntryVoid, EntryRollover:
+	case EntryGrant, EntryVoid, EntryRollover, EntryRevoke:
 		return EventKind("grant." + string(k))
 	case EntryAdjust, EntrySubscription, EntryDebt, EntryRepay:
 		return EventKind("account." + string(k))

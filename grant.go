@@ -44,6 +44,10 @@ type Grant struct {
 	Granted, Reserved, Used, Voided Amount
 	Rolled                          Amount `json:",omitzero"` // of what is voided, what was carried into the next cycle
 
+	Payment ID     `json:",omitzero"` // that bought it; zero: none did
+	Revoked Amount `json:",omitzero"` // of Granted, what refunds of the payment took back, or let become debt
+	Doomed  Amount `json:",omitzero"` // of Reserved, what refunds take back if it returns
+
 	StartsAt  time.Time // [StartsAt, EndsAt)
 	EndsAt    time.Time `json:",omitzero"` // zero: never
 	CreatedAt time.Time

@@ -91,6 +91,25 @@ func (p *posting) carry(from, to *Grant) {
 	p.issue(to)
 }
 
+// revoked notes that a refund took so much of the grant back.
+func (p *posting) revoked(g *Grant, n Amount) {
+	g.Revoked += n
+	p.state.touchGrant(g)
+}
+
+// doom notes that a held amount is taken back when it returns.
+func (d *decision) doom(g *Grant, n Amount) {
+	g.Doomed += n
+	g.Revoked += n
+	d.state.touchGrant(g)
+}
+
+// settleDoom notes that a doomed amount has returned and is void, or was used and will not return.
+func (d *decision) settleDoom(g *Grant, n Amount) {
+	g.Doomed -= n
+	d.state.touchGrant(g)
+}
+
 // owe changes the account's debt in the entry's unit.
 func (p *posting) owe(n Amount) {
 	account := &p.state.Account

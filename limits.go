@@ -21,6 +21,8 @@ const (
 	MaxMetadataValue   = 512
 	MaxUsageKinds      = 32
 	MaxGrantFeatures   = 64
+	MaxPaymentIDBytes  = 255
+	MaxPaidPeriods     = 60
 	MaxGrantPriority   = 1000
 	MaxOpenGrants      = 1000
 	MaxBodyBytes       = 1 << 20
@@ -68,6 +70,8 @@ func Limits() []Limit {
 		{"lease token", n(MaxTokenBytes) + " bytes", "longer than any token Holdfast gives out"},
 		{"metadata", n(MaxMetadataPairs) + " pairs, names of " + n(MaxMetadataName) + " and values of " + n(MaxMetadataValue) + " bytes", "travels with every read of the reservation"},
 		{"usage kinds", n(MaxUsageKinds), "more than any provider reports"},
+		{"payment id, refund id", n(MaxPaymentIDBytes) + " bytes", "longer than any provider's"},
+		{"paid periods of an account", n(MaxPaidPeriods) + ", the current one included", "five years of months; a payment beyond them is flagged"},
 		{"features of a grant", n(MaxGrantFeatures), "loaded with every decision of the account"},
 		{"priority of a grant", "0 to " + n(MaxGrantPriority), "room between the defaults 10, 20, 30 and 40"},
 		{"open grants of an account", n(MaxOpenGrants), "loaded with every decision; used up and ended grants do not count"},

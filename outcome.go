@@ -26,6 +26,7 @@ type Outcome struct {
 	Settlement  *Settlement  `json:",omitzero"` // of a commit, release, cancel, forced end or refund
 	Grant       *Grant       `json:",omitzero"` // of an added grant or a positive adjustment
 	Account     *AccountView `json:",omitzero"` // of a changed account
+	Payment     *Payment     `json:",omitzero"` // of a payment or its refund
 
 	// Again asks the engine to save what was changed and to decide this command once more: more overdue reservations
 	// stand in its way than were loaded.

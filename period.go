@@ -18,6 +18,12 @@ func orUTC(zone *time.Location) *time.Location {
 // cycleAt is the cycle [start, end) of an allowance that contains the instant. Cycles follow each other without gaps. A
 // rolling window is no such cycle: it begins when it is used.
 func (d *decision) cycleAt(a *Allowance, at time.Time) (start, end time.Time) {
+	if s := d.state.Account.Subscription; a.Every.Term && s != nil {
+		if period, paid := s.periodAt(at); paid {
+			return period.Start, period.End
+		}
+		return time.Time{}, time.Time{} // nothing is paid for then
+	}
 	if a.Every.Calendar != "" {
 		return calendarCycle(a.Every.Calendar, orUTC(d.state.Zones.Account), at)
 	}

@@ -15,10 +15,12 @@ const (
 	StaleLease        Reason = "stale_lease"
 	AlreadyRunning    Reason = "already_running"
 	AccountBlocked    Reason = "account_blocked"
-	FeatureNotInPlan  Reason = "feature_not_in_plan"
-	Insufficient      Reason = "insufficient"
-	HeldByActive      Reason = "held_by_active"
-	TooManyActive     Reason = "too_many_active"
+	// SubscriptionInactive: the plan that lapsed had the feature, the current one has not; or nothing paid is running.
+	SubscriptionInactive Reason = "subscription_inactive"
+	FeatureNotInPlan     Reason = "feature_not_in_plan"
+	Insufficient         Reason = "insufficient"
+	HeldByActive         Reason = "held_by_active"
+	TooManyActive        Reason = "too_many_active"
 )
 
 // ReasonInfo describes one reason for people and for the reference page.
@@ -41,6 +43,7 @@ func Reasons() []ReasonInfo {
 		{StaleLease, true, "The lease token is missing or wrong, was replaced by another worker's start, or none was given out yet."},
 		{AlreadyRunning, true, "Another worker holds the lease, or the work has begun and may not be cancelled."},
 		{AccountBlocked, true, "The account is blocked: it may not begin new work. Running work may end."},
+		{SubscriptionInactive, true, "The subscription has ended: its plan had the feature, the current one has not. Of a change: nothing paid is running."},
 		{FeatureNotInPlan, true, "The account's plan does not have the feature."},
 		{Insufficient, true, "Not enough, even if everything that running work holds came back."},
 		{HeldByActive, true, "Running work holds what is missing; it comes back if that work fails."},

@@ -9,7 +9,7 @@ import (
 
 // Reserve keeps what the work will cost before the work exists. It needs a key and creates an unknown account.
 //
-// Refuses, in this order: AccountBlocked, FeatureNotInPlan, Insufficient or HeldByActive, TooManyActive. Before it is
+// Refuses, in this order: AccountBlocked, SubscriptionInactive, FeatureNotInPlan, Insufficient or HeldByActive, TooManyActive. Before it is
 // refused for balance or slots, the account's own overdue reservations are expired, so that a slow sweeper refuses nobody.
 type Reserve struct {
 	base
@@ -183,10 +183,18 @@ func (d *decision) judgeRights(feature *Feature, what asked) *Outcome {
 	switch {
 	case d.state.Account.Blocked:
 		return &Outcome{Reason: AccountBlocked, Refusal: &Refusal{}}
+	case !d.plan.Has(feature.Name) && d.lapsedHad(feature.Name):
+		return &Outcome{Reason: SubscriptionInactive, Refusal: &Refusal{Plans: d.plansAllowing(FeatureNotInPlan, feature, what)}}
 	case !d.plan.Has(feature.Name):
 		return &Outcome{Reason: FeatureNotInPlan, Refusal: &Refusal{Plans: d.plansAllowing(FeatureNotInPlan, feature, what)}}
 	}
 	return nil
+}
+
+// lapsedHad reports whether the plan of the subscription that has ended had the feature.
+func (d *decision) lapsedHad(feature string) bool {
+	plan, ok := d.catalog.Plan(d.state.Account.Lapsed)
+	return ok && plan.Has(feature)
 }
 
 // refuseQuote refuses for want of money or of a slot.

@@ -17,6 +17,7 @@ type State struct {
 	Grants       []*Grant
 	Reservations []*Reservation
 	Answers      []*Answer
+	Payments     []*Payment // those that the commands name
 	// MoreOverdue says that further overdue reservations were not loaded.
 	MoreOverdue bool
 	// Zones are not stored: whoever decides passes in what the account's names of zones stand for.
@@ -30,6 +31,7 @@ type dirty struct {
 	newGrants, grants             map[ID]bool
 	newReservations, reservations map[ID]bool
 	answers                       map[string]bool
+	payments                      map[ID]bool
 	entries                       []Entry
 	events                        []Event
 	erase                         bool
@@ -37,7 +39,7 @@ type dirty struct {
 
 // any reports whether anything was changed. Every decision of a batch asks, so it collects nothing.
 func (d *dirty) any() bool {
-	return d.account || len(d.newGrants)+len(d.grants)+len(d.newReservations)+len(d.reservations)+len(d.answers)+len(d.entries)+len(d.events) > 0
+	return d.account || len(d.newGrants)+len(d.grants)+len(d.newReservations)+len(d.reservations)+len(d.answers)+len(d.payments)+len(d.entries)+len(d.events) > 0
 }
 
 // NewState is the state of an account that nobody has stored yet.
@@ -53,6 +55,7 @@ func (s *State) Clone() *State {
 	copied := *s
 	copied.Grants = cloneEach(s.Grants)
 	copied.Answers = cloneEach(s.Answers)
+	copied.Payments = cloneEach(s.Payments)
 	copied.Reservations = make([]*Reservation, len(s.Reservations))
 	for i, r := range s.Reservations {
 		reservation := r.clone()
@@ -62,7 +65,7 @@ func (s *State) Clone() *State {
 		account:   s.dirty.account,
 		newGrants: cloneMap(s.dirty.newGrants), grants: cloneMap(s.dirty.grants),
 		newReservations: cloneMap(s.dirty.newReservations), reservations: cloneMap(s.dirty.reservations),
-		answers: cloneMap(s.dirty.answers),
+		answers: cloneMap(s.dirty.answers), payments: cloneMap(s.dirty.payments),
 		entries: slices.Clone(s.dirty.entries), events: slices.Clone(s.dirty.events), erase: s.dirty.erase,
 	}
 	return &copied
@@ -97,6 +100,23 @@ func (s *State) Answer(key string) (*Answer, bool) {
 	}
 	return nil, false
 }
+
+// Payment returns a loaded payment.
+func (s *State) Payment(id ID) (*Payment, bool) {
+	for _, p := range s.Payments {
+		if p.ID == id {
+			return p, true
+		}
+	}
+	return nil, false
+}
+
+func (s *State) addPayment(p *Payment) {
+	s.Payments = append(s.Payments, p)
+	mark(&s.dirty.payments, p.ID)
+}
+
+func (s *State) touchPayment(p *Payment) { mark(&s.dirty.payments, p.ID) }
 
 // overdue are the loaded reservations that the sweeper may expire, the longest overdue first.
 func (s *State) overdue(now time.Time) []*Reservation {

@@ -1,13 +1,180 @@
 package holdfast
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
 
+// Subscription is what was paid for: periods that follow each other without gaps. While one of them contains now, its plan
+// is the account's. Without a renewal the plan goes on through its grace, without a further allowance, and then lapses.
+type Subscription struct {
+	Periods   []PaidPeriod // the first is the current one, or the last that was
+	Anchor    time.Time    // what its months are counted from
+	Cancelled bool         `json:",omitzero"` // it ends with what is paid, without grace
+	Next      string       `json:",omitzero"` // the plan from the end of what is paid on; empty: the same
+}
+
+// PaidPeriod is [Start, End) of a plan. It was paid for by a payment.
+type PaidPeriod struct {
+	Plan       string
+	Start, End time.Time
+	Payment    ID
+	Given      bool `json:",omitzero"` // its allowances were opened
+	// Refunded of Paid was given back before it began: its allowances open with so much less.
+	Refunded, Paid Amount `json:",omitzero"`
+}
+
+// SubscriptionStatus says how a subscription stands.
+type SubscriptionStatus string
+
+// The statuses.
+const (
+	SubscriptionActive    SubscriptionStatus = "active"    // paid for, and to be renewed
+	SubscriptionCancelled SubscriptionStatus = "cancelled" // paid for, and not to be renewed
+	SubscriptionGrace     SubscriptionStatus = "grace"     // not renewed yet
+)
+
+// end is the end of all that is paid.
+func (s *Subscription) end() time.Time { return s.Periods[len(s.Periods)-1].End }
+
+// periodAt is the paid period that contains the instant.
+func (s *Subscription) periodAt(at time.Time) (*PaidPeriod, bool) {
+	if s == nil {
+		return nil, false
+	}
+	return find(s.Periods, func(p *PaidPeriod) bool { return !at.Before(p.Start) && at.Before(p.End) })
+}
+
+// clone copies the subscription, which copies of a state share.
+func (s *Subscription) clone() *Subscription {
+	if s == nil {
+		return nil
+	}
+	copied := *s
+	copied.Periods = slices.Clone(s.Periods)
+	return &copied
+}
+
+// SubscriptionView is a subscription as people are shown it.
+type SubscriptionView struct {
+	Plan       string
+	Status     SubscriptionStatus
+	Start, End time.Time // of the current period, or of the last that was
+	PaidUntil  time.Time // the end of all that is paid
+	GraceUntil time.Time // zero: it is not in its grace
+	Next       string    // the plan from PaidUntil on, where it is another one
+}
+
+// subscriptionView is nil where nothing was paid for.
+func (d *decision) subscriptionView() *SubscriptionView {
+	s := d.state.Account.Subscription
+	if s == nil {
+		return nil
+	}
+	current := s.Periods[0]
+	view := &SubscriptionView{
+		Plan: d.plan.Name, Status: SubscriptionActive, Start: current.Start, End: current.End, PaidUntil: s.end(), Next: s.Next,
+	}
+	switch {
+	case !d.now.Before(s.end()):
+		view.Status, view.GraceUntil = SubscriptionGrace, s.end().Add(d.plan.Grace)
+	case s.Cancelled:
+		view.Status = SubscriptionCancelled
+	}
+	return view
+}
+
+// advanceSubscription goes on to the period that contains now. Where there is none, the subscription is in its grace, or it
+// has lapsed.
+func (d *decision) advanceSubscription() {
+	account := &d.state.Account
+	if account.Subscription == nil {
+		return
+	}
+	s := account.Subscription.clone()
+	moved := false
+	for len(s.Periods) > 1 && !d.now.Before(s.Periods[0].End) {
+		over := s.Periods[0]
+		s.Periods = s.Periods[1:]
+		moved = true
+		d.moveTo(s.Periods[0].Plan, over.End)
+	}
+	if moved {
+		account.Subscription = s
+		d.state.touchAccount()
+	}
+	end := s.end()
+	if d.now.Before(end) {
+		return
+	}
+	if s.Next != "" && account.Plan != s.Next {
+		d.moveTo(s.Next, end)
+	}
+	until := end.Add(d.plan.Grace)
+	if s.Cancelled || d.plan.Default {
+		until = end
+	}
+	if !d.now.Before(until) {
+		d.lapse(until)
+	}
+}
+
+// moveTo puts the account on another plan.
+func (d *decision) moveTo(plan string, effectiveAt time.Time) {
+	if d.state.Account.Plan == plan {
+		return
+	}
+	d.state.Account.Plan = plan
+	d.plan = d.catalog.PlanOf(&d.state.Account)
+	d.post(note{kind: EntrySubscription, reason: planReason + d.plan.Name, effectiveAt: effectiveAt}, func(*posting) {})
+}
+
+// lapse ends the subscription: the account is on the default plan again, whose cycles it never lost.
+func (d *decision) lapse(at time.Time) {
+	account := &d.state.Account
+	account.Lapsed = d.plan.Name
+	if d.plan.Default {
+		account.Lapsed = ""
+	}
+	account.Subscription = nil
+	account.Anchor, account.AnchorZone = time.Time{}, ""
+	d.state.Zones.Anchor = nil
+	last := account.Plan
+	d.moveTo("", at)
+	d.tell(Event{ID: namedID(ID(account.ID), "lapsed "+last+at.UTC().Format(time.RFC3339Nano)), Kind: EventSubscriptionEnded})
+}
+
+// dearer reports whether the plan costs more than the other one: per day, in the first currency that both are sold in; where
+// there is none, whether it comes later in the catalog.
+func (c *Catalog) dearer(plan, than string) bool {
+	for i := range c.Products {
+		for j := range c.Products {
+			a, b := &c.Products[i], &c.Products[j]
+			if a.Plan != plan || b.Plan != than {
+				continue
+			}
+			for _, price := range a.Prices {
+				other, ok := find(b.Prices, func(m *Money) bool { return m.Currency == price.Currency })
+				left, fits1 := price.Amount.times(Amount(b.Period.days()))
+				if !ok || !fits1 {
+					continue
+				}
+				if right, fits2 := other.Amount.times(Amount(a.Period.days())); fits2 && left != right {
+					return left > right
+				}
+			}
+		}
+	}
+	index := func(name string) int { return slices.IndexFunc(c.Plans, func(p Plan) bool { return p.Name == name }) }
+	return index(plan) > index(than)
+}
+
 // SetPlan puts an account that exists on a plan, without a payment. What it was granted stays until it ends by itself,
 // so going back to a plan never brings a fresh window. A plan's term is then a month, again and again from when it was
-// set, until another plan is set. Changed is false where it was on that plan already.
+// set, until another plan is set. Changed is false where it was on that plan already. What was paid for is not taken away
+// this way: it is changed or cancelled.
 type SetPlan struct {
 	base
 	Plan string
@@ -18,8 +185,10 @@ func (SetPlan) Name() string { return "set_plan" }
 
 func (op SetPlan) check(p *problems) { p.word("plan", op.Plan) }
 
-func (op SetPlan) checkCatalog(c *Catalog, p *problems) {
-	if _, ok := c.Plan(op.Plan); !ok {
+func (op SetPlan) checkCatalog(c *Catalog, p *problems) { p.knownPlan(c, op.Plan) }
+
+func (p *problems) knownPlan(c *Catalog, plan string) {
+	if _, ok := c.Plan(plan); !ok {
 		p.add("plan", "use a plan of the catalog")
 	}
 }
@@ -28,22 +197,24 @@ func (op SetPlan) print(f *printer) { f.text("plan", op.Plan) }
 
 func (op SetPlan) decide(d *decision) Outcome {
 	account := &d.state.Account
-	changed := account.Plan != op.Plan
-	if !changed {
+	if d.plan.Name == op.Plan {
 		return Outcome{Account: d.view()}
 	}
 	plan, _ := d.catalog.Plan(op.Plan)
-	if plan.Retired {
+	switch {
+	case plan.Retired:
 		return invalid("plan", "use a plan that is not retired")
+	case account.Subscription != nil:
+		return invalid("plan", "the account has paid for a plan: change or cancel its subscription")
 	}
-	account.Plan, d.plan = op.Plan, plan
 	account.Anchor, account.AnchorZone = time.Time{}, ""
 	d.state.Zones.Anchor = nil
 	if !plan.Default { // it begins now; the default plan began with the account
 		account.Anchor, account.AnchorZone = d.now, account.TimeZone
 		d.state.Zones.Anchor = d.state.Zones.Account
 	}
-	d.post(note{kind: EntrySubscription, reason: planReason + op.Plan}, func(*posting) {})
+	account.Lapsed = ""
+	d.moveTo(op.Plan, d.now)
 	d.openCycles()
 	return Outcome{Changed: true, Account: d.view()}
 }
@@ -57,4 +228,180 @@ func (e *Entry) PlanSet() (plan string, ok bool) {
 		return "", false
 	}
 	return strings.CutPrefix(e.Reason, planReason)
+}
+
+// ChangePlan changes the plan of a running subscription. To a dearer plan it changes now, in one decision: what is used
+// and reserved stays, and the new plan's upgrade policy says what is given for the rest of the period. To a cheaper one it
+// changes at the end of what is paid.
+//
+// Refuses: SubscriptionInactive where nothing paid is running.
+type ChangePlan struct {
+	base
+	Plan string
+	When When
+}
+
+// When says when a plan changes.
+type When string
+
+// The times. The empty one means now for a dearer plan, and the end of the period for another.
+const (
+	ChangeNow      When = "now"
+	ChangeAtTheEnd When = "period_end"
+)
+
+// Name is "change_plan".
+func (ChangePlan) Name() string { return "change_plan" }
+
+func (op ChangePlan) check(p *problems) {
+	p.word("plan", op.Plan)
+	if !slices.Contains([]When{"", ChangeNow, ChangeAtTheEnd}, op.When) {
+		p.add("when", "use now or period_end, or leave it out")
+	}
+}
+
+func (op ChangePlan) checkCatalog(c *Catalog, p *problems) { p.knownPlan(c, op.Plan) }
+
+func (op ChangePlan) print(f *printer) {
+	f.text("plan", op.Plan)
+	f.text("when", string(op.When))
+}
+
+func (op ChangePlan) decide(d *decision) Outcome {
+	s := d.state.Account.Subscription
+	if s == nil {
+		return Outcome{Reason: SubscriptionInactive, Refusal: &Refusal{Plan: d.plan.Name}}
+	}
+	plan, _ := d.catalog.Plan(op.Plan)
+	now := op.When == ChangeNow || op.When == "" && d.catalog.dearer(op.Plan, d.plan.Name)
+	switch {
+	case plan.Retired && d.plan.Name != op.Plan:
+		return invalid("plan", "use a plan that is not retired")
+	case now && !d.now.Before(s.end()):
+		return Outcome{Reason: SubscriptionInactive, Refusal: &Refusal{Plan: d.plan.Name}} // in its grace: nothing paid is left to change
+	case now && d.catalog.dearer(d.plan.Name, op.Plan):
+		return invalid("when", "a cheaper plan begins with the next period: use period_end, or leave it out")
+	}
+	// From here on the command succeeds.
+	changed := false
+	next := s.clone()
+	if now && op.Plan != d.plan.Name {
+		changed = true
+		next.Next = ""
+		d.state.Account.Subscription = next
+		d.upgrade(plan)
+	} else if wanted := op.Plan; !now {
+		if wanted == next.Periods[len(next.Periods)-1].Plan {
+			wanted = "" // as it is
+		}
+		if changed = next.Next != wanted; changed {
+			next.Next = wanted
+			d.state.Account.Subscription = next
+			d.state.touchAccount()
+			d.tell(Event{ID: d.newID(), Kind: EventSubscriptionChange})
+		}
+	}
+	return Outcome{Changed: changed, Account: d.view()}
+}
+
+// upgrade changes the current period to a dearer plan.
+func (d *decision) upgrade(plan *Plan) {
+	old := d.plan
+	current := &d.state.Account.Subscription.Periods[0]
+	d.moveTo(plan.Name, d.now)
+	current.Plan = plan.Name
+	d.state.touchAccount()
+	if plan.Upgrade == UpgradeFull {
+		d.revokeTerms(old)
+	}
+	for i := range plan.Allowances {
+		a := &plan.Allowances[i]
+		if !a.Every.Term {
+			continue
+		}
+		n := a.Amount
+		if plan.Upgrade != UpgradeFull {
+			n -= old.givesByTerm(a.Unit)
+		}
+		if plan.Upgrade == UpgradeProrated {
+			n = prorated(n, current.End.Sub(d.now), current.End.Sub(current.Start))
+		}
+		if n <= 0 {
+			continue
+		}
+		g := d.cycleGrant(a, n)
+		g.ID, g.StartsAt = namedID(current.Payment, fmt.Sprintf("upgrade %s %d", a.Key, d.now.UnixMicro())), d.now
+		d.post(note{kind: EntryGrant, unit: g.Unit}, func(p *posting) { p.issue(g) })
+		d.repay(g)
+	}
+	d.openCycles()
+}
+
+// prorated is the part of an amount for the rest of a period, rounded down, counted in seconds.
+func prorated(n Amount, rest, whole time.Duration) Amount {
+	if n <= 0 {
+		return 0
+	}
+	return n.share(Amount(rest/time.Second), Amount(whole/time.Second))
+}
+
+// revokeTerms voids what is left of the allowances that a plan gave for its paid period.
+func (d *decision) revokeTerms(plan *Plan) {
+	for i := range plan.Allowances {
+		a := &plan.Allowances[i]
+		if g := d.state.cycle(a, d.now); a.Every.Term && g != nil && g.Available() > 0 {
+			d.post(note{kind: EntryRevoke, unit: g.Unit}, func(p *posting) { p.void(g, g.Available()) })
+		}
+	}
+}
+
+// givesByTerm is what the plan's term allowances of a unit give for a paid period.
+func (p *Plan) givesByTerm(unit string) Amount {
+	var sum Amount
+	for _, a := range p.Allowances {
+		if a.Unit == unit && a.Every.Term {
+			sum += a.Amount
+		}
+	}
+	return sum
+}
+
+// CancelSubscription lets a subscription end with what is paid. Refuses: SubscriptionInactive where nothing paid is running.
+type CancelSubscription struct{ base }
+
+// Name is "cancel_subscription".
+func (CancelSubscription) Name() string { return "cancel_subscription" }
+
+func (CancelSubscription) decide(d *decision) Outcome { return d.renewing(false) }
+
+// ResumeSubscription takes a cancellation back while something paid is left. Refuses: SubscriptionInactive.
+type ResumeSubscription struct{ base }
+
+// Name is "resume_subscription".
+func (ResumeSubscription) Name() string { return "resume_subscription" }
+
+func (ResumeSubscription) decide(d *decision) Outcome { return d.renewing(true) }
+
+func (d *decision) renewing(wanted bool) Outcome {
+	s := d.state.Account.Subscription
+	if s == nil {
+		return Outcome{Reason: SubscriptionInactive, Refusal: &Refusal{Plan: d.plan.Name}}
+	}
+	changed := s.Cancelled == wanted
+	if changed {
+		next := s.clone()
+		next.Cancelled = !wanted
+		if !wanted {
+			next.Next = ""
+		}
+		d.state.Account.Subscription = next
+		d.state.touchAccount()
+		kind := EventSubscriptionResumed
+		if !wanted {
+			kind = EventSubscriptionCancelled
+		}
+		d.tell(Event{ID: d.newID(), Kind: kind})
+		d.advanceSubscription() // in its grace, it ends at once
+	}
+	return Outcome{Changed: changed, Account: d.view()}
 }

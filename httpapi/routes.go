@@ -70,7 +70,7 @@ func routes() []route {
 				{status: http.StatusOK, about: "A dry run: what would happen", bodies: []any{Allowed{}, Denied{}}},
 			},
 			reasons: []holdfast.Reason{
-				holdfast.AccountBlocked, holdfast.FeatureNotInPlan, holdfast.Insufficient, holdfast.HeldByActive, holdfast.TooManyActive,
+				holdfast.AccountBlocked, holdfast.SubscriptionInactive, holdfast.FeatureNotInPlan, holdfast.Insufficient, holdfast.HeldByActive, holdfast.TooManyActive,
 			},
 			does: action{body: new(reserveBody), run: reserve},
 		},

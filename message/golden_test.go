@@ -61,6 +61,8 @@ func situations() []situation {
 		{"already_running", holdfast.Outcome{Reason: holdfast.AlreadyRunning, Reservation: pointer(credits(holdfast.Running, 5, 0))}},
 		{"account_blocked", refused(holdfast.AccountBlocked, holdfast.Refusal{Feature: "text.improve", Plan: "free"})},
 
+		{"subscription_inactive", refused(holdfast.SubscriptionInactive, holdfast.Refusal{Feature: "file.analyze", Plan: "free", MaxActive: 1, Plans: []string{"pro"}})},
+		{"subscription_inactive, nothing to change", refused(holdfast.SubscriptionInactive, holdfast.Refusal{Plan: "free"})},
 		{"feature_not_in_plan", refused(holdfast.FeatureNotInPlan, holdfast.Refusal{Feature: "file.analyze", Plan: "free", MaxActive: 1, Plans: []string{"pro"}})},
 		{"feature_not_in_plan, two plans have it", refused(holdfast.FeatureNotInPlan, holdfast.Refusal{Feature: "file.analyze", Plan: "free", Plans: []string{"pro", "max"}})},
 		{"feature_not_in_plan, no plan has it", refused(holdfast.FeatureNotInPlan, holdfast.Refusal{Feature: "file.analyze", Plan: "free"})},

@@ -30,6 +30,8 @@ func (w *writer) refusal(o *holdfast.Outcome) {
 		w.say("already_running", nil)
 	case o.Reason == holdfast.AccountBlocked:
 		w.say("account_blocked", nil)
+	case o.Reason == holdfast.SubscriptionInactive && numbers != nil:
+		w.subscriptionInactive(numbers)
 	case o.Reason == holdfast.FeatureNotInPlan && numbers != nil:
 		w.featureNotInPlan(numbers)
 	case o.Reason == holdfast.Insufficient && numbers != nil && numbers.Feature == "":
@@ -61,6 +63,16 @@ func (w *writer) invalid(problems []holdfast.Problem) {
 // featureNotInPlan says nothing about quota: there may be plenty, and it would not help.
 func (w *writer) featureNotInPlan(r *holdfast.Refusal) {
 	w.say("feature_not_in_plan", values{"Feature": w.feature(r.Feature)})
+	w.sayPlans("feature_not_in_plan.plans", r)
+}
+
+// subscriptionInactive says nothing about quota either. Without a feature, nothing paid is running that could be changed.
+func (w *writer) subscriptionInactive(r *holdfast.Refusal) {
+	if r.Feature == "" {
+		w.say("subscription_inactive.nothing", nil)
+		return
+	}
+	w.say("subscription_inactive", values{"Feature": w.feature(r.Feature)})
 	w.sayPlans("feature_not_in_plan.plans", r)
 }
 

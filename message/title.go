@@ -5,19 +5,20 @@ import "github.com/holdfast-dev/holdfast"
 // Titles are for programs and logs, part of the API, and the same in every language: they stay as they are.
 var (
 	titles = map[holdfast.Reason]string{
-		holdfast.Invalid:           "Invalid request",
-		holdfast.KeyReused:         "Key reused",
-		holdfast.NotFound:          "Not found",
-		holdfast.AlreadyEnded:      "Already ended",
-		holdfast.NotCommitted:      "Not committed",
-		holdfast.RefundExceedsUsed: "Refund exceeds the charge",
-		holdfast.StaleLease:        "Stale lease",
-		holdfast.AlreadyRunning:    "Already running",
-		holdfast.AccountBlocked:    "Account blocked",
-		holdfast.FeatureNotInPlan:  "Feature not in plan",
-		holdfast.Insufficient:      "Insufficient balance",
-		holdfast.HeldByActive:      "Held by active work",
-		holdfast.TooManyActive:     "Too many active",
+		holdfast.Invalid:              "Invalid request",
+		holdfast.KeyReused:            "Key reused",
+		holdfast.NotFound:             "Not found",
+		holdfast.AlreadyEnded:         "Already ended",
+		holdfast.NotCommitted:         "Not committed",
+		holdfast.RefundExceedsUsed:    "Refund exceeds the charge",
+		holdfast.StaleLease:           "Stale lease",
+		holdfast.AlreadyRunning:       "Already running",
+		holdfast.AccountBlocked:       "Account blocked",
+		holdfast.SubscriptionInactive: "Subscription inactive",
+		holdfast.FeatureNotInPlan:     "Feature not in plan",
+		holdfast.Insufficient:         "Insufficient balance",
+		holdfast.HeldByActive:         "Held by active work",
+		holdfast.TooManyActive:        "Too many active",
 	}
 	accidentTitles = map[Accident]string{
 		Unavailable:    "Temporarily unavailable",

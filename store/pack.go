@@ -12,27 +12,77 @@ import (
 
 // standing is what few accounts have.
 type standing struct {
-	Debts      map[string]holdfast.Amount `json:"debts,omitempty"`
-	Anchor     time.Time                  `json:"anchor,omitzero"`
-	AnchorZone string                     `json:"anchor_zone,omitempty"`
-	DeletedAt  time.Time                  `json:"deleted_at,omitzero"`
+	Debts        map[string]holdfast.Amount `json:"debts,omitempty"`
+	Subscription *holdfast.Subscription     `json:"subscription,omitempty"`
+	Lapsed       string                     `json:"lapsed,omitempty"`
+	Anchor       time.Time                  `json:"anchor,omitzero"`
+	AnchorZone   string                     `json:"anchor_zone,omitempty"`
+	DeletedAt    time.Time                  `json:"deleted_at,omitzero"`
 }
 
 // PackAccount is an account's column "standing".
 func PackAccount(a *holdfast.Account) (string, error) {
-	if len(a.Debts) == 0 && a.Anchor.IsZero() && a.AnchorZone == "" && a.DeletedAt.IsZero() {
+	if len(a.Debts) == 0 && a.Subscription == nil && a.Lapsed == "" && a.Anchor.IsZero() && a.AnchorZone == "" && a.DeletedAt.IsZero() {
 		return "", nil
 	}
-	return pack(standing{a.Debts, stored(a.Anchor), a.AnchorZone, stored(a.DeletedAt)})
+	return pack(standing{a.Debts, inMicroseconds(a.Subscription), a.Lapsed, stored(a.Anchor), a.AnchorZone, stored(a.DeletedAt)})
 }
 
 // UnpackAccount reads the column "standing".
 func UnpackAccount(text string, a *holdfast.Account) error {
 	var s standing
 	err := unpack(text, &s)
-	a.Debts, a.Anchor, a.AnchorZone, a.DeletedAt = s.Debts, s.Anchor, s.AnchorZone, s.DeletedAt
+	a.Debts, a.Subscription, a.Lapsed = s.Debts, s.Subscription, s.Lapsed
+	a.Anchor, a.AnchorZone, a.DeletedAt = s.Anchor, s.AnchorZone, s.DeletedAt
 	return err
 }
+
+func inMicroseconds(s *holdfast.Subscription) *holdfast.Subscription {
+	if s == nil {
+		return nil
+	}
+	kept := *s
+	kept.Anchor = stored(s.Anchor)
+	kept.Periods = nil
+	for _, p := range s.Periods {
+		p.Start, p.End = stored(p.Start), stored(p.End)
+		kept.Periods = append(kept.Periods, p)
+	}
+	return &kept
+}
+
+// history is what happens to few grants.
+type history struct {
+	Rolled  holdfast.Amount `json:"rolled,omitempty"`
+	Revoked holdfast.Amount `json:"revoked,omitempty"`
+	Doomed  holdfast.Amount `json:"doomed,omitempty"`
+}
+
+// PackGrant is a grant's column "history".
+func PackGrant(g *holdfast.Grant) (string, error) {
+	if g.Rolled == 0 && g.Revoked == 0 && g.Doomed == 0 {
+		return "", nil
+	}
+	return pack(history{g.Rolled, g.Revoked, g.Doomed})
+}
+
+// UnpackGrant reads the column "history".
+func UnpackGrant(text string, g *holdfast.Grant) error {
+	var h history
+	err := unpack(text, &h)
+	g.Rolled, g.Revoked, g.Doomed = h.Rolled, h.Revoked, h.Doomed
+	return err
+}
+
+// PackPayment is a payment's column "record": all of it but its ids.
+func PackPayment(p *holdfast.Payment) (string, error) {
+	kept := *p
+	kept.PeriodStart, kept.PeriodEnd, kept.PaidAt = stored(p.PeriodStart), stored(p.PeriodEnd), stored(p.PaidAt)
+	return pack(kept)
+}
+
+// UnpackPayment reads the column "record".
+func UnpackPayment(text string, p *holdfast.Payment) error { return unpack(text, p) }
 
 // terms is what of a reservation is frozen and not the default.
 type terms struct {

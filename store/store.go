@@ -76,6 +76,8 @@ type Want struct {
 	Wait bool
 	// Reservations are loaded with all grants they name, open or not. Unknown ones are left out.
 	Reservations []holdfast.ID
+	// Payments are loaded with all grants that they bought, open or not. Unknown ones are left out.
+	Payments []holdfast.ID
 	// Keys are those whose recorded answers are wanted.
 	Keys []string
 	// OverdueAt loads live reservations with ExpiresAt at or before it, or at or before the account's DecidedAt where that

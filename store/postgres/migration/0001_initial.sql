@@ -58,7 +58,8 @@ CREATE TABLE holdfast.grants (
 	source     text        NOT NULL,
 	allowance  text        NOT NULL,
 	features   text[],
-	rolled     bigint      NOT NULL, -- of what is voided, what was carried into the next cycle
+	payment    uuid, -- that bought it
+	history    text, -- JSON: what happens to few (carried over, taken back by refunds); see store/pack.go
 	PRIMARY KEY (account_id, grant_id),
 	CONSTRAINT grant_has_a_unit CHECK (unit <> ''),
 	CONSTRAINT source_is_known CHECK (source IN ('allowance', 'rollover', 'promo', 'purchase', 'correction')),
@@ -68,13 +69,15 @@ CREATE TABLE holdfast.grants (
 	CONSTRAINT used_is_not_negative CHECK (used >= 0),
 	CONSTRAINT voided_is_not_negative CHECK (voided >= 0),
 	CONSTRAINT reserved_used_and_voided_fit_granted CHECK (reserved + used + voided <= granted),
-	CONSTRAINT rolled_fits_voided CHECK (rolled BETWEEN 0 AND voided),
 	CONSTRAINT grant_ends_after_it_starts CHECK (ends_at > starts_at),
 	CONSTRAINT closed_grant_holds_nothing CHECK (open OR reserved = 0)
 ) WITH (fillfactor = 70);
 
 -- Every decision loads the account's open grants and none of the closed ones, of which there are ever more.
 CREATE INDEX open_grants ON holdfast.grants (account_id) WHERE open;
+
+-- A refund of a payment finds what it bought, open or not. Most grants were bought by none.
+CREATE INDEX bought_grants ON holdfast.grants (account_id, payment) WHERE payment IS NOT NULL;
 
 CREATE TABLE holdfast.reservations (
 	account_id         uuid        NOT NULL,
@@ -171,6 +174,14 @@ CREATE TABLE holdfast.answers (
 	CONSTRAINT answer_has_a_key CHECK (key <> '')
 );
 
+-- Completed payments, kept for ever.
+CREATE TABLE holdfast.payments (
+	account_id uuid NOT NULL,
+	payment_id uuid NOT NULL,
+	record     text NOT NULL, -- JSON; see store/pack.go
+	PRIMARY KEY (account_id, payment_id)
+);
+
 -- What is to be told outside. A row points to the entry that it tells of instead of repeating it.
 CREATE TABLE holdfast.outbox (
 	account_id     uuid        NOT NULL,
@@ -179,7 +190,7 @@ CREATE TABLE holdfast.outbox (
 	entry_no       bigint,
 	figure         bigint      NOT NULL,
 	at             timestamptz NOT NULL,
-	reservation_id uuid,
+	reservation_id uuid, -- or, of a payment's event, the payment
 	kind           text        NOT NULL,
 	PRIMARY KEY (account_id, event_id),
 	CONSTRAINT event_has_a_kind CHECK (kind <> ''),
@@ -216,4 +227,15 @@ CREATE TABLE holdfast.catalogs (
 	source     text        NOT NULL,
 	PRIMARY KEY (project, version),
 	CONSTRAINT catalog_versions_count_from_one CHECK (version >= 1)
+);
+
+-- Which account a provider's payment belongs to: the first that claims it. Refunds that come before the payment wait here.
+CREATE TABLE holdfast.payment_claims (
+	project    text NOT NULL,
+	provider   text NOT NULL,
+	payment_id text NOT NULL,
+	created_at timestamptz NOT NULL,
+	account_id uuid, -- NULL: nobody's yet
+	refunds    text, -- JSON
+	PRIMARY KEY (project, provider, payment_id)
 );

@@ -55,7 +55,8 @@ CREATE TABLE grants (
 	ends_at    INTEGER,
 	created_at INTEGER NOT NULL,
 	open       INTEGER NOT NULL,
-	rolled     INTEGER NOT NULL, -- of what is voided, what was carried into the next cycle
+	payment    BLOB, -- that bought it
+	history    TEXT, -- JSON: what happens to few (carried over, taken back by refunds); see store/pack.go
 	PRIMARY KEY (account_id, grant_id),
 	CONSTRAINT grant_belongs_to_an_account FOREIGN KEY (account_id) REFERENCES accounts (account_id),
 	CONSTRAINT grant_id_is_a_uuid CHECK (length(grant_id) = 16),
@@ -67,7 +68,6 @@ CREATE TABLE grants (
 	CONSTRAINT used_is_not_negative CHECK (used >= 0),
 	CONSTRAINT voided_is_not_negative CHECK (voided >= 0),
 	CONSTRAINT reserved_used_and_voided_fit_granted CHECK (reserved + used + voided <= granted),
-	CONSTRAINT rolled_fits_voided CHECK (rolled BETWEEN 0 AND voided),
 	CONSTRAINT grant_ends_after_it_starts CHECK (ends_at > starts_at),
 	CONSTRAINT open_is_yes_or_no CHECK (open IN (0, 1)),
 	CONSTRAINT closed_grant_holds_nothing CHECK (open = 1 OR reserved = 0)
@@ -75,6 +75,9 @@ CREATE TABLE grants (
 
 -- Every decision loads the account's open grants and none of the closed ones, of which there are ever more.
 CREATE INDEX open_grants ON grants (account_id) WHERE open = 1;
+
+-- A refund of a payment finds what it bought, open or not. Most grants were bought by none.
+CREATE INDEX bought_grants ON grants (account_id, payment) WHERE payment IS NOT NULL;
 
 CREATE TABLE reservations (
 	account_id       BLOB    NOT NULL,
@@ -171,6 +174,16 @@ CREATE TABLE answers (
 	CONSTRAINT command_id_is_a_uuid CHECK (length(command_id) = 16)
 ) STRICT;
 
+-- Completed payments, kept for ever.
+CREATE TABLE payments (
+	account_id BLOB NOT NULL,
+	payment_id BLOB NOT NULL,
+	record     TEXT NOT NULL, -- JSON; see store/pack.go
+	PRIMARY KEY (account_id, payment_id),
+	CONSTRAINT payment_belongs_to_an_account FOREIGN KEY (account_id) REFERENCES accounts (account_id),
+	CONSTRAINT payment_id_is_a_uuid CHECK (length(payment_id) = 16)
+) STRICT;
+
 -- What is to be told outside. A row points to the entry that it tells of instead of repeating it.
 CREATE TABLE outbox (
 	account_id     BLOB    NOT NULL,
@@ -219,4 +232,15 @@ CREATE TABLE catalogs (
 	created_at INTEGER NOT NULL,
 	PRIMARY KEY (project, version),
 	CONSTRAINT catalog_versions_count_from_one CHECK (version >= 1)
+) STRICT;
+
+-- Which account a provider's payment belongs to: the first that claims it. Refunds that come before the payment wait here.
+CREATE TABLE payment_claims (
+	project    TEXT    NOT NULL,
+	provider   TEXT    NOT NULL,
+	payment_id TEXT    NOT NULL,
+	created_at INTEGER NOT NULL,
+	account_id BLOB, -- NULL: nobody's yet
+	refunds    TEXT, -- JSON
+	PRIMARY KEY (project, provider, payment_id)
 ) STRICT;

@@ -1,0 +1,348 @@
+package holdfast
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Payment is a completed payment as it is kept: what was paid, and what it came to. It is kept for ever.
+type Payment struct {
+	ID        ID // follows from provider and payment id: see PaymentIDOf
+	Provider  string
+	PaymentID string // of the provider's payment object
+	Product   string
+	Amount    Amount // of the currency's smallest step
+	Currency  string
+	State     PaymentState
+	Flag      Flag `json:",omitzero"` // why nothing was granted
+
+	Plan        string    `json:",omitzero"` // of a product that is a plan
+	PeriodStart time.Time `json:",omitzero"`
+	PeriodEnd   time.Time `json:",omitzero"`
+
+	Refunded Amount   `json:",omitzero"` // of Amount
+	Refunds  []string `json:",omitzero"` // ids of the refunds that were applied
+	Revoked  Amount   `json:",omitzero"` // of what was granted: void now, or when it returns
+	Owed     Amount   `json:",omitzero"` // of what was granted: it had been used, and became debt
+	Disputed bool     `json:",omitzero"`
+	PaidAt   time.Time
+}
+
+// PaymentState says what a payment came to.
+type PaymentState string
+
+// The states.
+const (
+	PaymentGranted PaymentState = "granted"
+	PaymentFlagged PaymentState = "flagged" // kept, and nothing was granted: an operator must look
+)
+
+// Flag says why a payment granted nothing.
+type Flag string
+
+// The flags.
+const (
+	WrongAmount    Flag = "wrong_amount"
+	WrongCurrency  Flag = "wrong_currency"
+	WrongProduct   Flag = "wrong_product"
+	WrongPerson    Flag = "wrong_person"
+	PayerBlocked   Flag = "account_blocked"
+	PayerDeleted   Flag = "account_deleted"
+	PayerTooRich   Flag = "too_much" // what it buys does not fit into what an account can hold
+	RefundedBefore Flag = "refunded" // it was refunded in full before it arrived
+)
+
+// PaymentIDOf is the id, within its account, of a provider's payment.
+func PaymentIDOf(account AccountID, provider, paymentID string) ID {
+	return namedID(ID(account), "payment\x00"+provider+"\x00"+paymentID)
+}
+
+// Pay grants what a completed payment has bought, once per provider and payment id. It needs no key: its ids are the key.
+// It creates an unknown account. What does not fit the catalog, or cannot be given to the account, is kept and flagged; it
+// is never lost, and never refused.
+type Pay struct {
+	base
+	Provider  string
+	PaymentID string
+	Product   string
+	Amount    Amount
+	Currency  string
+	PeriodEnd time.Time // where the provider says until when a period was paid; zero: the product's period
+	// Agreed says that this price was promised before, so that a newer catalog does not make it wrong.
+	Agreed bool
+	// Stranger says that the payment belongs to another account: it is told to this one, its owner, and nothing is granted.
+	Stranger bool
+	// Refunds came before the payment.
+	Refunds []PaymentRefund
+}
+
+// PaymentRefund is one refund of a payment, as its provider tells it.
+type PaymentRefund struct {
+	ID      string
+	Amount  *Amount      `json:",omitzero"` // nil: all that is left
+	Policy  RefundPolicy `json:",omitzero"`
+	Chosen  bool         `json:",omitzero"` // Policy was named by the caller
+	Dispute bool         `json:",omitzero"`
+}
+
+// Name is "pay".
+func (Pay) Name() string { return "pay" }
+
+func (op Pay) payment(account AccountID) ID { return PaymentIDOf(account, op.Provider, op.PaymentID) }
+
+func (op Pay) check(p *problems) {
+	p.paymentID(op.Provider, op.PaymentID)
+	p.word("product", op.Product)
+	if op.Amount < 0 || op.Amount > MaxAmount {
+		p.add("amount", fmt.Sprintf("use an integer from 0 to %d", MaxAmount))
+	}
+	p.currency("currency", op.Currency)
+}
+
+func (p *problems) paymentID(provider, id string) {
+	p.word("provider", provider)
+	if id == "" || len(id) > MaxPaymentIDBytes || !printable(id) {
+		p.add("payment_id", fmt.Sprintf("send the provider's id of the payment, 1 to %d bytes of valid UTF-8 without control characters", MaxPaymentIDBytes))
+	}
+}
+
+func (p *problems) currency(field, code string) {
+	if len(code) != 3 || slices.ContainsFunc([]byte(code), func(b byte) bool { return b < 'A' || b > 'Z' }) {
+		p.add(field, "use a code of three capital letters, such as XTR or USD")
+	}
+}
+
+func (op Pay) print(f *printer) {
+	f.text("provider", op.Provider)
+	f.text("payment_id", op.PaymentID)
+}
+
+func (op Pay) decide(d *decision) Outcome {
+	id := op.payment(d.state.Account.ID)
+	if known, ok := d.state.Payment(id); ok {
+		if op.Stranger {
+			d.tell(Event{ID: namedID(id, "stranger"), Kind: EventPaymentFlagged, Payment: id})
+			flagged := *known
+			flagged.State, flagged.Flag = PaymentFlagged, WrongPerson
+			return Outcome{Payment: &flagged}
+		}
+		changed := d.refundAll(known, op.Refunds)
+		shown := known.clone()
+		return Outcome{Changed: changed, Payment: &shown}
+	}
+	product, flag, problem := op.judge(d)
+	if problem != nil {
+		return Outcome{Reason: Invalid, Problems: []Problem{*problem}}
+	}
+	// From here on the command succeeds.
+	d.open()
+	paid := &Payment{
+		ID: id, Provider: op.Provider, PaymentID: op.PaymentID, Product: op.Product, Amount: op.Amount, Currency: op.Currency,
+		State: PaymentGranted, PaidAt: d.now,
+	}
+	d.state.addPayment(paid)
+	outcome := Outcome{Changed: true}
+	if flag != "" {
+		paid.State, paid.Flag = PaymentFlagged, flag
+		d.tell(Event{ID: namedID(id, "flagged"), Kind: EventPaymentFlagged, Payment: id})
+		d.refundAll(paid, op.Refunds)
+	} else {
+		outcome.Balance = op.grant(d, product, paid)
+		d.tell(Event{ID: namedID(id, "granted"), Kind: EventPaymentGranted, Payment: id})
+		if d.refundAll(paid, op.Refunds) && outcome.Balance != nil {
+			outcome.Balance = d.balance(outcome.Balance.Unit)
+		}
+	}
+	shown := paid.clone()
+	outcome.Payment = &shown
+	return outcome
+}
+
+// judge says what was bought, or why nothing can be granted for it.
+func (op Pay) judge(d *decision) (*Product, Flag, *Problem) {
+	account := &d.state.Account
+	product, ok := d.catalog.Product(op.Product)
+	if !ok {
+		return nil, WrongProduct, nil
+	}
+	if problem := op.checkPeriod(d, product); problem != nil {
+		return nil, "", problem
+	}
+	price, sold := find(product.Prices, func(m *Money) bool { return m.Currency == op.Currency })
+	switch {
+	case op.Stranger:
+		return nil, WrongPerson, nil
+	case !sold:
+		return nil, WrongCurrency, nil
+	case price.Amount != op.Amount && !op.Agreed:
+		return nil, WrongAmount, nil
+	case !account.DeletedAt.IsZero():
+		return nil, PayerDeleted, nil
+	case account.Blocked:
+		return nil, PayerBlocked, nil
+	case product.Grant != nil && d.roomFor(&Grant{Unit: product.Grant.Unit, Granted: product.Grant.Amount}) != nil:
+		return nil, PayerTooRich, nil
+	case product.Plan != "" && account.Subscription != nil && len(account.Subscription.Periods) >= MaxPaidPeriods:
+		return nil, PayerTooRich, nil
+	}
+	return product, "", nil
+}
+
+// checkPeriod bounds what a caller may say about a period's end.
+func (op Pay) checkPeriod(d *decision, product *Product) *Problem {
+	switch {
+	case op.PeriodEnd.IsZero():
+		return nil
+	case product.Plan == "":
+		return &Problem{"period_end", "leave it out: the product has no period"}
+	}
+	from := d.now
+	if s := d.state.Account.Subscription; s != nil {
+		from = latest(from, s.end())
+	}
+	if op.PeriodEnd.After(product.Period.after(from, orUTC(d.state.Zones.Account)).Add(24 * time.Hour)) {
+		return &Problem{"period_end", "use at most the product's period and a day from what is paid by now"}
+	}
+	return nil
+}
+
+// grant gives what was bought, and says what the account has of its unit afterwards.
+func (op Pay) grant(d *decision, product *Product, paid *Payment) *Balance {
+	if product.Plan != "" {
+		d.openPeriod(product, paid, op.PeriodEnd)
+		return nil
+	}
+	g := &Grant{
+		ID: d.newID(), Unit: product.Grant.Unit, Source: FromPurchase, Priority: FromPurchase.defaultPriority(),
+		Granted: product.Grant.Amount, StartsAt: d.now, CreatedAt: d.now, Open: true, Payment: paid.ID,
+	}
+	if product.Grant.For != (Period{}) {
+		g.EndsAt = product.Grant.For.after(d.now, orUTC(d.state.Zones.Account))
+	}
+	d.issued(g, note{kind: EntryGrant, unit: g.Unit, reason: paid.reason()})
+	return d.balance(g.Unit)
+}
+
+// reason tells in the ledger which payment it was.
+func (p *Payment) reason() string {
+	text := []rune("payment " + p.Provider + " " + p.PaymentID)
+	return string(text[:min(len(text), MaxReasonBytes/4)])
+}
+
+// openPeriod adds a paid period. The plan that runs goes on with it, without a gap, also where it is paid early or in its
+// grace. A dearer plan begins now, and what is left of the other is kept behind it. A cheaper one begins behind what is
+// paid. Without a subscription the period begins now.
+func (d *decision) openPeriod(product *Product, paid *Payment, end time.Time) {
+	account := &d.state.Account
+	s := account.Subscription.clone()
+	zone := orUTC(d.state.Zones.Account)
+	period := PaidPeriod{Plan: product.Plan, Start: d.now, Payment: paid.ID}
+	switch {
+	case s == nil:
+		s = &Subscription{Anchor: d.now}
+		account.Anchor, account.AnchorZone = d.now, account.TimeZone
+		d.state.Zones.Anchor = d.state.Zones.Account
+		period.End = product.Period.after(d.now, zone)
+	case d.catalog.dearer(product.Plan, d.plan.Name) && s.Next != product.Plan:
+		s.Anchor = d.now
+		period.End = product.Period.after(d.now, zone)
+	default:
+		period.Start = s.end()
+		period.End = product.Period.renew(s.Anchor, period.Start, zone)
+	}
+	if !end.IsZero() {
+		period.End = end // as the provider bills
+	}
+	paid.Plan, paid.PeriodStart, paid.PeriodEnd = period.Plan, period.Start, period.End
+	switch {
+	case !period.End.After(period.Start): // what it pays for was paid for by a payment that came before it
+		d.addToPaid(s, period)
+		account.Subscription = s
+		return
+	case period.Start.Equal(d.now) && len(s.Periods) > 0:
+		s.Periods = append([]PaidPeriod{period}, behind(s.Periods, d.now, period.End)...)
+	default:
+		s.Periods = append(s.Periods, period)
+	}
+	s.Cancelled = false
+	if s.Next == product.Plan {
+		s.Next = ""
+	}
+	account.Subscription, account.Lapsed = s, ""
+	d.state.touchAccount()
+	if current, ok := s.periodAt(d.now); ok {
+		d.moveTo(current.Plan, d.now)
+	}
+	d.tell(Event{ID: namedID(paid.ID, "period"), Kind: EventSubscriptionRenewed, Payment: paid.ID})
+	d.advance() // a late renewal: what was left is carried over now
+}
+
+// behind moves what is left of paid periods to after an instant, in their order.
+func behind(periods []PaidPeriod, now, start time.Time) []PaidPeriod {
+	var moved []PaidPeriod
+	for _, p := range periods {
+		left := p.End.Sub(latest(p.Start, now))
+		if left <= 0 {
+			continue
+		}
+		p.Start, p.End = start, start.Add(left)
+		start = p.End
+		moved = append(moved, p)
+	}
+	return moved
+}
+
+// addToPaid gives the allowances of a payment whose period lies within what is paid already: renewals that came out of
+// order are each given once.
+func (d *decision) addToPaid(s *Subscription, period PaidPeriod) {
+	plan, ok := d.catalog.Plan(period.Plan)
+	if !ok {
+		return
+	}
+	for i := range plan.Allowances {
+		a := &plan.Allowances[i]
+		if !a.Every.Term {
+			continue
+		}
+		g := &Grant{
+			ID: namedID(period.Payment, a.Key), Unit: a.Unit, Source: FromAllowance, Priority: FromAllowance.defaultPriority(),
+			Granted: a.Amount, StartsAt: d.now, EndsAt: s.end(), CreatedAt: d.now, Open: true, Payment: period.Payment,
+		}
+		if g.Ended(d.now) {
+			continue
+		}
+		d.post(note{kind: EntryGrant, unit: g.Unit}, func(p *posting) { p.issue(g) })
+		d.repay(g)
+	}
+}
+
+// after is the end of a period that begins at an instant.
+func (p Period) after(start time.Time, zone *time.Location) time.Time {
+	if p.Months > 0 {
+		return monthsAfter(start, p.Months, zone)
+	}
+	return start.Add(time.Duration(p.Days) * 24 * time.Hour)
+}
+
+// renew is the end of a period that continues one that is counted from the anchor: months keep their day.
+func (p Period) renew(anchor, start time.Time, zone *time.Location) time.Time {
+	if p.Months == 0 {
+		return p.after(start, zone)
+	}
+	from, to := anchor.In(zone), start.In(zone)
+	months := 12*(to.Year()-from.Year()) + int(to.Month()-from.Month())
+	if !monthsAfter(anchor, months, zone).Equal(start) {
+		return p.after(start, zone) // a period in between was no whole number of months
+	}
+	return monthsAfter(anchor, months+p.Months, zone)
+}
+
+// days is the length of the period, with months of 30 days.
+func (p Period) days() int { return p.Days + 30*p.Months }
+
+func (p *Payment) clone() Payment {
+	copied := *p
+	copied.Refunds = slices.Clone(p.Refunds)
+	return copied
+}
