@@ -218,10 +218,10 @@ func (l *loading) lock(p *pipeline, patience time.Duration) {
 
 // By primary key; it waits for another transaction that is making the same account, and does nothing where it was made.
 // Save removes what it does not store.
-const makeAccounts = `INSERT INTO holdfast.accounts (account_id, project, name, version, last_entry, active, blocked, notices,
+var makeAccounts = `INSERT INTO holdfast.accounts (account_id, project, name, version, last_entry, active, blocked, notices,
 		created_at, decided_at, plan, language, time_zone)
 	SELECT account_id, project, name, 0, 0, 0, false, false, 'epoch', 'epoch', '', '', ''
-	FROM unnest($1::uuid[], $2::text[], $3::text[]) AS made (account_id, project, name)
+	FROM ` + given(`account_id uuid, project text, name text`) + ` made
 	ON CONFLICT (account_id) DO NOTHING`
 
 // By primary key, sorted before they are locked.
@@ -285,8 +285,8 @@ const selectOpenGrants = `SELECT ` + grantColumns + ` FROM holdfast.grants g WHE
 
 // By primary key, once per row of wanted. LATERAL with OFFSET 0 is what holds the planner to that: of a join it may read
 // the table first, from one end of the index to the other, and a plan that was made while the table was empty stays.
-const selectReservations = `SELECT ` + reservationColumns + `
-	FROM unnest($1::uuid[], $2::uuid[]) AS wanted (account_id, reservation_id)
+var selectReservations = `SELECT ` + reservationColumns + `
+	FROM ` + given(`account_id uuid, reservation_id uuid`) + ` wanted
 	CROSS JOIN LATERAL (
 		SELECT named.* FROM holdfast.reservations named
 		WHERE named.account_id = wanted.account_id AND named.reservation_id = wanted.reservation_id OFFSET 0
@@ -294,10 +294,10 @@ const selectReservations = `SELECT ` + reservationColumns + `
 
 // By the primary keys of both tables: the grants that the reservations took from and that are not open any more. Open ones
 // were read with the account.
-const selectClosedGrants = `SELECT ` + grantColumns + `
+var selectClosedGrants = `SELECT ` + grantColumns + `
 	FROM (
 		SELECT DISTINCT r.account_id, unnest(r.allocation_grants) AS grant_id
-		FROM unnest($1::uuid[], $2::uuid[]) AS wanted (account_id, reservation_id)
+		FROM ` + given(`account_id uuid, reservation_id uuid`) + ` wanted
 		CROSS JOIN LATERAL (
 			SELECT named.account_id, named.allocation_grants FROM holdfast.reservations named
 			WHERE named.account_id = wanted.account_id AND named.reservation_id = wanted.reservation_id OFFSET 0
@@ -313,8 +313,8 @@ const closedGrantsOfTook = `
 // overdueOf is a range of the partial index live_reservations for each account, in its order: the longest overdue first,
 // no further than the bound, without sorting. An interval is [start, end), so that expires_at itself is overdue. The account
 // is locked by an earlier statement, so its last decision is seen as it is.
-const overdueOf = `
-	FROM unnest($1::uuid[], $2::timestamptz[]) AS wanted (account_id, at)
+var overdueOf = `
+	FROM ` + given(`account_id uuid, at timestamptz`) + ` wanted
 	CROSS JOIN LATERAL (
 		SELECT live.* FROM holdfast.reservations live
 		WHERE live.account_id = wanted.account_id AND live.ended_at IS NULL AND live.expires_at <= greatest(wanted.at,
@@ -322,14 +322,14 @@ const overdueOf = `
 		ORDER BY live.expires_at, live.reservation_id LIMIT $3::integer
 	) r`
 
-const selectOverdue = `SELECT ` + reservationColumns + overdueOf
+var selectOverdue = `SELECT ` + reservationColumns + overdueOf
 
-const selectClosedGrantsOfOverdue = `SELECT ` + grantColumns + `
+var selectClosedGrantsOfOverdue = `SELECT ` + grantColumns + `
 	FROM (SELECT DISTINCT r.account_id, unnest(r.allocation_grants) AS grant_id ` + overdueOf + `) took ` + closedGrantsOfTook
 
 // By primary key.
-const selectAnswers = `SELECT ` + answerColumns + `
-	FROM unnest($1::uuid[], $2::text[]) AS wanted (account_id, key)
+var selectAnswers = `SELECT ` + answerColumns + `
+	FROM ` + given(`account_id uuid, key text`) + ` wanted
 	CROSS JOIN LATERAL (
 		SELECT recorded.* FROM holdfast.answers recorded
 		WHERE recorded.account_id = wanted.account_id AND recorded.key = wanted.key OFFSET 0
