@@ -61,9 +61,8 @@ func (tx *transaction) plan(ctx context.Context, op string, changes []holdfast.C
 	p := &pipeline{}
 	tx.session.write(p)
 	tx.unmake(p, stored)
-	p.then(setPlanMode, "force_custom_plan")
 	for _, write := range []func(*pipeline, []holdfast.Changes) error{
-		saveAccounts, updateGrants, updateReservations, planOnce, insertGrants, insertReservations, insertEntries, saveAnswers, insertEvents, erase,
+		saveAccounts, updateGrants, updateReservations, insertGrants, insertReservations, insertEntries, saveAnswers, insertEvents, erase,
 	} {
 		if err := write(p, changes); err != nil {
 			return nil, err
@@ -71,16 +70,6 @@ func (tx *transaction) plan(ctx context.Context, op string, changes []holdfast.C
 	}
 	tx.session.commit(p)
 	return p, nil
-}
-
-// An UPDATE joins its table with what is to be written, and nothing can hold the planner to one way of doing that: a plan
-// that was made while the table was empty would go on reading it from end to end. So updates are planned each time, which
-// costs a fraction of a millisecond; inserts are planned once.
-const setPlanMode = `SELECT set_config('plan_cache_mode', $1, true)`
-
-func planOnce(p *pipeline, _ []holdfast.Changes) error {
-	p.then(setPlanMode, "force_generic_plan")
-	return nil
 }
 
 // unmake removes the accounts that Load has made and that are not stored after all.
@@ -138,16 +127,21 @@ func saveAccounts(p *pipeline, changes []holdfast.Changes) error {
 	return nil
 }
 
-// By primary key. Dividing by zero is how a statement can fail when rows are missing, and keep the server from the COMMIT
-// that was sent behind it. created_at is written to an account that is stored for the first time; project and name were
-// written when it was made.
+// By primary key, once per row of w, and then by the place of the row that was found: an UPDATE joins its table with what
+// is to be written, and only LATERAL with OFFSET 0 holds the planner to this way of doing that, also where it plans while
+// the table is empty. The row stays in its place, since its account is locked.
+//
+// Dividing by zero is how a statement can fail when rows are missing, and keep the server from the COMMIT that was sent
+// behind it. created_at is written to an account that is stored for the first time; project and name were written when it
+// was made.
 var updateAccounts = `WITH changed AS (
 		UPDATE holdfast.accounts a SET version = a.version + 1, last_entry = w.last_entry, active = w.active, plan = w.plan,
 			language = w.language, time_zone = w.time_zone, blocked = w.blocked, notices = w.notices, metadata = NULLIF(w.metadata, ''),
 			created_at = CASE a.version WHEN 0 THEN w.created_at ELSE a.created_at END, decided_at = w.decided_at, standing = NULLIF(w.standing, '')
 		FROM ` + given(`account_id uuid, version bigint, last_entry bigint, active bigint, plan text, language text, time_zone text,
 		blocked boolean, notices boolean, metadata text, created_at timestamptz, decided_at timestamptz, standing text`) + ` w
-		WHERE a.account_id = w.account_id AND a.version = w.version
+		CROSS JOIN LATERAL (SELECT stored.ctid AS place FROM holdfast.accounts stored WHERE stored.account_id = w.account_id OFFSET 0) found
+		WHERE a.ctid = found.place AND a.version = w.version
 		RETURNING 1
 	)
 	SELECT 1 / (count(*) = $14::bigint)::integer FROM changed`
@@ -214,7 +208,11 @@ var updateGrantsText = `WITH changed AS (
 			ends_at = w.ends_at, open = w.open
 		FROM ` + given(`account_id uuid, grant_id uuid, reserved bigint, used bigint, voided bigint, rolled bigint,
 		ends_at timestamptz, open boolean`) + ` w
-		WHERE g.account_id = w.account_id AND g.grant_id = w.grant_id
+		CROSS JOIN LATERAL (
+			SELECT stored.ctid AS place FROM holdfast.grants stored
+			WHERE stored.account_id = w.account_id AND stored.grant_id = w.grant_id OFFSET 0
+		) found
+		WHERE g.ctid = found.place
 		RETURNING 1
 	)
 	SELECT 1 / (count(*) = $9::bigint)::integer FROM changed`
@@ -342,7 +340,11 @@ var updateReservationsText = `WITH changed AS (
 		expires_at timestamptz, ended_at timestamptz, cause text, worker text, lease_token text,
 		lease_expires_at timestamptz, attempts bigint, quantity bigint, reserved bigint, usage text,
 		course text`) + ` w
-		WHERE r.account_id = w.account_id AND r.reservation_id = w.reservation_id
+		CROSS JOIN LATERAL (
+			SELECT stored.ctid AS place FROM holdfast.reservations stored
+			WHERE stored.account_id = w.account_id AND stored.reservation_id = w.reservation_id OFFSET 0
+		) found
+		WHERE r.ctid = found.place
 		RETURNING 1
 	)
 	SELECT 1 / (count(*) = $23::bigint)::integer FROM changed`
