@@ -64,6 +64,8 @@ func (s *joined) set(p *pipeline, lockTimeout time.Duration) {
 
 func (s *joined) loaded(p *pipeline) { p.then(putBackAgain) }
 
+func (s *joined) resume(p *pipeline, lockTimeout time.Duration) { s.set(p, lockTimeout) }
+
 func (s *joined) write(p *pipeline) { s.set(p, defaultPatience) }
 
 // commit commits nothing: that is the caller's.

@@ -17,7 +17,8 @@ import (
 var errReadOnly = errors.New("the database was opened for reading only")
 
 // Load takes the locks first, in the order of ids, and reads in later statements of the same round trip, so that no
-// snapshot is older than the lock.
+// snapshot is older than the lock. What is seldom wanted takes a second round trip: making accounts that are not there,
+// and reading grants that are not open any more.
 //
 // An account that another transaction holds is waited for, up to the patience of the options, where its want says so or
 // where it is the only one; otherwise it is skipped. A new account is locked by making it. That can wait, too, for another
@@ -64,34 +65,60 @@ func (tx *transaction) load(ctx context.Context, op string, l *loading) error {
 	if err := tx.enter(ctx, op); err != nil {
 		return err
 	}
-	p := &pipeline{}
-	tx.session.begin(p, tx.patience())
-	if tx.sharded() {
-		l.lockByWriting(p)
-	} else {
-		l.lock(p, tx.patience())
-	}
-	l.readOwned(p)
-	tx.session.loaded(p)
-	err := p.run(ctx, tx.session)
-	if err == nil {
-		err = l.tellSkipped(ctx, tx.session)
-	}
+	err := tx.read(ctx, l)
 	if err != nil {
 		tx.end().undo(ctx, err)
 	}
 	return err
 }
 
+func (tx *transaction) read(ctx context.Context, l *loading) error {
+	p := &pipeline{}
+	tx.session.begin(p, tx.patience())
+	if tx.sharded() {
+		l.lockByWriting(p)
+	} else {
+		l.lock(p)
+	}
+	l.readOwned(p)
+	tx.session.loaded(p)
+	if err := p.run(ctx, tx.session); err != nil {
+		return err
+	}
+	if missing := l.missing(); missing != nil && !tx.sharded() {
+		p := &pipeline{}
+		tx.session.resume(p, tx.patience())
+		missing.make(p, tx.patience())
+		missing.lock(p)
+		missing.readOwned(p)
+		tx.session.loaded(p)
+		if err := p.run(ctx, tx.session); err != nil {
+			return err
+		}
+		l.made = append(l.made, missing.made...)
+	}
+	if closed := l.closed(); len(closed.accounts) > 0 {
+		p := &pipeline{}
+		tx.session.resume(p, tx.patience())
+		p.read(l.grant, selectGrants, closed.accounts, closed.ids)
+		tx.session.loaded(p)
+		if err := p.run(ctx, tx.session); err != nil {
+			return err
+		}
+	}
+	return l.tellSkipped(ctx, tx.session)
+}
+
 // loading is what is asked for, as columns, and what has come back.
 type loading struct {
 	wants []store.Want
+	alone bool // there is no other want
 
 	waiting, passing         list[uuid] // accounts to wait for, and to skip where they are held
 	makeWaiting, makePassing newAccounts
 	skipsNew                 bool // see skipNew
 
-	named struct{ accounts, reservations list[uuid] }
+	named rowsOf // reservations
 	due   struct {
 		accounts list[uuid]
 		at       list[moment]
@@ -105,15 +132,21 @@ type loading struct {
 	made         []holdfast.AccountID
 	there        map[holdfast.AccountID]bool // seen without the lock
 	grants       map[holdfast.AccountID][]*holdfast.Grant
-	closed       map[row]bool // those of grants that were not open
 	reservations map[row]*holdfast.Reservation
-	overdue      map[holdfast.AccountID][]*holdfast.Reservation
+	overdue      map[holdfast.AccountID][]*holdfast.Reservation // one more than are wanted, where there are more
 	answers      map[answerKey]*holdfast.Answer
 }
 
 type row struct {
 	account holdfast.AccountID
 	id      holdfast.ID
+}
+
+// rowsOf are rows that accounts own, as columns.
+type rowsOf struct{ accounts, ids list[uuid] }
+
+func (r *rowsOf) add(account holdfast.AccountID, id holdfast.ID) {
+	r.accounts, r.ids = append(r.accounts, uuid(account)), append(r.ids, uuid(id))
 }
 
 // newAccounts are those that may be made, as columns.
@@ -137,9 +170,9 @@ type answerKey struct {
 
 func newLoading(wants []store.Want) *loading {
 	l := &loading{
-		wants:    wants,
+		wants: wants, alone: len(wants) == 1,
 		accounts: make(map[holdfast.AccountID]*holdfast.Account, len(wants)), grants: make(map[holdfast.AccountID][]*holdfast.Grant, len(wants)),
-		closed: map[row]bool{}, reservations: map[row]*holdfast.Reservation{}, overdue: map[holdfast.AccountID][]*holdfast.Reservation{}, answers: map[answerKey]*holdfast.Answer{},
+		reservations: map[row]*holdfast.Reservation{}, overdue: map[holdfast.AccountID][]*holdfast.Reservation{}, answers: map[answerKey]*holdfast.Answer{},
 	}
 	// Locks are taken in the order of ids, by everybody: two transactions never wait for each other.
 	sorted := make([]*store.Want, len(wants))
@@ -148,39 +181,58 @@ func newLoading(wants []store.Want) *loading {
 	}
 	slices.SortFunc(sorted, func(a, b *store.Want) int { return bytes.Compare(a.Account[:], b.Account[:]) })
 	for _, want := range sorted {
-		if l.waitsFor(want) {
-			l.waiting = append(l.waiting, uuid(want.Account))
-			l.makeWaiting.add(want)
-		} else {
-			l.passing = append(l.passing, uuid(want.Account))
-			l.makePassing.add(want)
-		}
 		l.ask(want)
 	}
 	return l
 }
 
 // waitsFor: whoever is alone keeps nobody else waiting.
-func (l *loading) waitsFor(want *store.Want) bool { return want.Wait || len(l.wants) == 1 }
+func (l *loading) waitsFor(want *store.Want) bool { return want.Wait || l.alone }
 
-// ask notes what is wanted of one account, each thing once.
+// ask notes what is wanted of one account.
 func (l *loading) ask(want *store.Want) {
 	account := uuid(want.Account)
+	if l.waitsFor(want) {
+		l.waiting = append(l.waiting, account)
+		l.makeWaiting.add(want)
+	} else {
+		l.passing = append(l.passing, account)
+		l.makePassing.add(want)
+	}
 	for _, id := range want.Reservations {
-		if _, asked := l.reservations[row{want.Account, id}]; !asked {
-			l.reservations[row{want.Account, id}] = nil
-			l.named.accounts, l.named.reservations = append(l.named.accounts, account), append(l.named.reservations, uuid(id))
-		}
+		l.named.add(want.Account, id)
 	}
 	for _, key := range want.Keys {
-		if _, asked := l.answers[answerKey{want.Account, key}]; !asked {
-			l.answers[answerKey{want.Account, key}] = nil
-			l.keys.accounts, l.keys.keys = append(l.keys.accounts, account), append(l.keys.keys, key)
-		}
+		l.keys.accounts, l.keys.keys = append(l.keys.accounts, account), append(l.keys.keys, key)
 	}
 	if !want.OverdueAt.IsZero() {
 		l.due.accounts, l.due.at = append(l.due.accounts, account), append(l.due.at, moment(want.OverdueAt))
 	}
+}
+
+// missing asks for the accounts that were not locked and may be made, once more: nil where there are none. Some may be held
+// by others, and are not made. What is found goes where the rest was found.
+func (l *loading) missing() *loading {
+	m := &loading{
+		alone: l.alone, accounts: l.accounts, grants: l.grants, reservations: l.reservations, overdue: l.overdue, answers: l.answers,
+	}
+	for i := range l.wants {
+		want := &l.wants[i]
+		if want.Create && want.Name != "" && l.accounts[want.Account] == nil && (l.waitsFor(want) || !l.skipsNew) {
+			m.wants = append(m.wants, *want)
+		}
+	}
+	if len(m.wants) == 0 {
+		return nil
+	}
+	slices.SortFunc(m.wants, func(a, b store.Want) int { return bytes.Compare(a.Account[:], b.Account[:]) })
+	for i := range m.wants {
+		want := &m.wants[i]
+		delete(m.grants, want.Account) // read without the lock, as was the rest
+		delete(m.overdue, want.Account)
+		m.ask(want)
+	}
+	return m
 }
 
 // errNewIsHeld is the cause where making an account had to wait for another transaction that makes the same one, while
@@ -192,27 +244,27 @@ var errNewIsHeld = errors.New("another transaction is making one of the new acco
 const patienceWithOthers = 100 * time.Millisecond
 
 // skipNew makes none of the accounts that are not waited for: those that are not there are as good as held.
-func (l *loading) skipNew() {
-	l.skipsNew = true
-	l.makePassing = newAccounts{}
-}
+func (l *loading) skipNew() { l.skipsNew = true }
 
-// lock locks what is there, after it has made what is not. Accounts to wait for come first: nothing that was taken in
-// passing is then held during a wait.
-func (l *loading) lock(p *pipeline, patience time.Duration) {
-	if n := &l.makeWaiting; len(n.accounts) > 0 {
-		p.then(makeAccounts, n.accounts, n.projects, n.names)
-	}
+// lock locks what is there. Accounts to wait for come first: nothing that was taken in passing is then held during a wait.
+func (l *loading) lock(p *pipeline) {
 	if len(l.waiting) > 0 {
 		p.read(l.locked, lockAccounts, l.waiting)
+	}
+	if len(l.passing) > 0 {
+		p.read(l.locked, lockFreeAccounts, l.passing)
+	}
+}
+
+// make makes what is not there, in the order of ids, so that it can be locked.
+func (l *loading) make(p *pipeline, patience time.Duration) {
+	if n := &l.makeWaiting; len(n.accounts) > 0 {
+		p.then(makeAccounts, n.accounts, n.projects, n.names)
 	}
 	if n := &l.makePassing; len(n.accounts) > 0 {
 		p.then(setLockTimeout, milliseconds(min(patience, patienceWithOthers)))
 		p.then(makeAccounts, n.accounts, n.projects, n.names).meaning("55P03", store.Conflict, errNewIsHeld)
 		p.then(setLockTimeout, milliseconds(patience))
-	}
-	if len(l.passing) > 0 {
-		p.read(l.locked, lockFreeAccounts, l.passing)
 	}
 }
 
@@ -268,12 +320,10 @@ func (l *loading) readOwned(p *pipeline) {
 		p.read(l.grant, selectOpenGrants, slices.Concat(l.waiting, l.passing))
 	}
 	if len(l.named.accounts) > 0 {
-		p.read(l.reservation, selectReservations, l.named.accounts, l.named.reservations)
-		p.read(l.closedGrant, selectClosedGrants, l.named.accounts, l.named.reservations)
+		p.read(l.reservation, selectReservations, l.named.accounts, l.named.ids)
 	}
 	if len(l.due.accounts) > 0 {
 		p.read(l.overdueOne, selectOverdue, l.due.accounts, l.due.at, holdfast.MaxOverdue+1)
-		p.read(l.closedGrant, selectClosedGrantsOfOverdue, l.due.accounts, l.due.at, holdfast.MaxOverdue)
 	}
 	if len(l.keys.accounts) > 0 {
 		p.read(l.answer, selectAnswers, l.keys.accounts, l.keys.keys)
@@ -292,28 +342,18 @@ var selectReservations = `SELECT ` + reservationColumns + `
 		WHERE named.account_id = wanted.account_id AND named.reservation_id = wanted.reservation_id OFFSET 0
 	) r`
 
-// By the primary keys of both tables: the grants that the reservations took from and that are not open any more. Open ones
-// were read with the account.
-var selectClosedGrants = `SELECT ` + grantColumns + `
-	FROM (
-		SELECT DISTINCT r.account_id, unnest(r.allocation_grants) AS grant_id
-		FROM ` + given(`account_id uuid, reservation_id uuid`) + ` wanted
-		CROSS JOIN LATERAL (
-			SELECT named.account_id, named.allocation_grants FROM holdfast.reservations named
-			WHERE named.account_id = wanted.account_id AND named.reservation_id = wanted.reservation_id OFFSET 0
-		) r
-	) took ` + closedGrantsOfTook
-
-const closedGrantsOfTook = `
+// By primary key, as in selectReservations: grants that reservations took from and that are not open any more.
+var selectGrants = `SELECT ` + grantColumns + `
+	FROM ` + given(`account_id uuid, grant_id uuid`) + ` wanted
 	CROSS JOIN LATERAL (
-		SELECT closed.* FROM holdfast.grants closed
-		WHERE closed.account_id = took.account_id AND closed.grant_id = took.grant_id AND NOT closed.open OFFSET 0
+		SELECT named.* FROM holdfast.grants named
+		WHERE named.account_id = wanted.account_id AND named.grant_id = wanted.grant_id OFFSET 0
 	) g`
 
-// overdueOf is a range of the partial index live_reservations for each account, in its order: the longest overdue first,
-// no further than the bound, without sorting. An interval is [start, end), so that expires_at itself is overdue. The account
-// is locked by an earlier statement, so its last decision is seen as it is.
-var overdueOf = `
+// A range of the partial index live_reservations for each account, in its order: the longest overdue first, no further than
+// the bound, without sorting. An interval is [start, end), so that expires_at itself is overdue. The account is locked by an
+// earlier statement, so its last decision is seen as it is.
+var selectOverdue = `SELECT ` + reservationColumns + `
 	FROM ` + given(`account_id uuid, at timestamptz`) + ` wanted
 	CROSS JOIN LATERAL (
 		SELECT live.* FROM holdfast.reservations live
@@ -321,11 +361,6 @@ var overdueOf = `
 			(SELECT a.decided_at FROM holdfast.accounts a WHERE a.account_id = wanted.account_id))
 		ORDER BY live.expires_at, live.reservation_id LIMIT $3::integer
 	) r`
-
-var selectOverdue = `SELECT ` + reservationColumns + overdueOf
-
-var selectClosedGrantsOfOverdue = `SELECT ` + grantColumns + `
-	FROM (SELECT DISTINCT r.account_id, unnest(r.allocation_grants) AS grant_id ` + overdueOf + `) took ` + closedGrantsOfTook
 
 // By primary key.
 var selectAnswers = `SELECT ` + answerColumns + `
@@ -338,16 +373,6 @@ var selectAnswers = `SELECT ` + answerColumns + `
 func (l *loading) grant(rows pgx.Rows) error {
 	account, g, err := scanGrant(rows)
 	if err == nil {
-		l.grants[account] = append(l.grants[account], g)
-	}
-	return err
-}
-
-// closedGrant adds a grant that a named and an overdue reservation may both have taken from.
-func (l *loading) closedGrant(rows pgx.Rows) error {
-	account, g, err := scanGrant(rows)
-	if err == nil && !l.closed[row{account, g.ID}] {
-		l.closed[row{account, g.ID}] = true
 		l.grants[account] = append(l.grants[account], g)
 	}
 	return err
@@ -375,6 +400,39 @@ func (l *loading) answer(rows pgx.Rows) error {
 		l.answers[answerKey{account, w.Key}] = w
 	}
 	return err
+}
+
+// closed are the grants that the reservations took from and that were not read with the account: they are not open any
+// more. Most reservations end before their grants do.
+func (l *loading) closed() (missing rowsOf) {
+	asked := map[row]bool{}
+	look := func(account holdfast.AccountID, r *holdfast.Reservation) {
+		if r == nil {
+			return
+		}
+		for i := range r.Allocations {
+			grant := r.Allocations[i].Grant
+			if asked[row{account, grant}] || slices.ContainsFunc(l.grants[account], func(g *holdfast.Grant) bool { return g.ID == grant }) {
+				continue
+			}
+			asked[row{account, grant}] = true
+			missing.add(account, grant)
+		}
+	}
+	for i := range l.wants {
+		want := &l.wants[i]
+		if l.accounts[want.Account] == nil {
+			continue
+		}
+		for _, id := range want.Reservations {
+			look(want.Account, l.reservations[row{want.Account, id}])
+		}
+		overdue, _ := l.longestOverdue(want.Account)
+		for _, r := range overdue {
+			look(want.Account, r)
+		}
+	}
+	return missing
 }
 
 // tellSkipped finds out which of the accounts that were not locked are held by others, and which are not there at all.
@@ -416,35 +474,40 @@ func (l *loading) state(want *store.Want) *holdfast.State {
 		return &holdfast.State{Account: holdfast.Account{ID: want.Account}}
 	}
 	state := stateOf(account, l.grants[want.Account])
-	add := func(r *holdfast.Reservation) {
-		if r == nil {
-			return
+	for _, id := range want.Reservations {
+		named := row{want.Account, id}
+		if r := l.reservations[named]; r != nil {
+			state.Reservations = append(state.Reservations, r)
+			delete(l.reservations, named) // it may be named twice
 		}
+	}
+	overdue, more := l.longestOverdue(want.Account)
+	state.MoreOverdue = more
+	for _, r := range overdue {
 		if _, known := state.Reservation(r.ID); !known {
 			state.Reservations = append(state.Reservations, r)
 		}
 	}
-	for _, id := range want.Reservations {
-		add(l.reservations[row{want.Account, id}])
+	for _, key := range want.Keys {
+		asked := answerKey{want.Account, key}
+		if w := l.answers[asked]; w != nil {
+			state.Answers = append(state.Answers, w)
+			delete(l.answers, asked)
+		}
 	}
-	overdue := l.overdue[want.Account]
+	return state
+}
+
+// longestOverdue are those that are wanted, and whether there are more.
+func (l *loading) longestOverdue(account holdfast.AccountID) (overdue []*holdfast.Reservation, more bool) {
+	overdue = l.overdue[account]
 	slices.SortFunc(overdue, func(a, b *holdfast.Reservation) int {
 		return cmp.Or(a.ExpiresAt.Compare(b.ExpiresAt), bytes.Compare(a.ID[:], b.ID[:]))
 	})
 	if len(overdue) > holdfast.MaxOverdue {
-		overdue, state.MoreOverdue = overdue[:holdfast.MaxOverdue], true
+		return overdue[:holdfast.MaxOverdue], true
 	}
-	for _, r := range overdue {
-		add(r)
-	}
-	for _, key := range want.Keys {
-		if found := l.answers[answerKey{want.Account, key}]; found != nil {
-			if _, known := state.Answer(key); !known {
-				state.Answers = append(state.Answers, found)
-			}
-		}
-	}
-	return state
+	return overdue, false
 }
 
 // stateOf is an account with its grants, in the order that the contract promises.

@@ -28,6 +28,8 @@ type session interface {
 	// begin adds what comes before Load's first statement, and loaded what comes behind its last.
 	begin(p *pipeline, lockTimeout time.Duration)
 	loaded(p *pipeline)
+	// resume adds what comes before a further statement of Load.
+	resume(p *pipeline, lockTimeout time.Duration)
 	// write adds what comes before Save's first statement, and commit what comes behind its last.
 	write(p *pipeline)
 	commit(p *pipeline)
@@ -117,6 +119,8 @@ func (s *pooled) begin(p *pipeline, lockTimeout time.Duration) {
 }
 
 func (s *pooled) loaded(*pipeline) {}
+
+func (s *pooled) resume(*pipeline, time.Duration) {} // what was set holds to the end
 
 func (s *pooled) write(*pipeline) { committing(s.conn.Conn().PgConn(), true) }
 
