@@ -52,9 +52,6 @@ func (m moment) TimestamptzValue() (pgtype.Timestamptz, error) {
 	return pgtype.Timestamptz{Time: t, Valid: !t.IsZero()}, nil
 }
 
-// list is a column of one table, for many rows at once. An empty one is an array without elements, never NULL.
-type list[T any] = pgtype.FlatArray[T]
-
 // inJSON reads a text with JSON in it into a map or a struct; NULL leaves it as it is.
 type inJSON struct{ into any }
 
@@ -102,6 +99,7 @@ func register(types *pgtype.Map) {
 	types.RegisterDefaultPgType(list[int64]{}, "_int8")
 	types.RegisterDefaultPgType(list[bool]{}, "_bool")
 	types.RegisterDefaultPgType(list[string]{}, "_text")
+	quickLists(types)
 }
 
 // scan reads a row into places. What cannot be read is not ours.
