@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"runtime/debug"
 	"time"
 
@@ -25,6 +26,7 @@ func (e *Engine) lane(ctx context.Context) {
 					e.finish(g)
 				}
 			}
+			e.giveTurns()
 			continue
 		}
 		if e.queue.idle() || ctx.Err() != nil {
@@ -35,6 +37,24 @@ func (e *Engine) lane(ctx context.Context) {
 		case <-e.queue.wake:
 		case <-ctx.Done():
 		}
+	}
+}
+
+// turns is how often, at most, a lane lets others run between two batches.
+const turns = 3
+
+// giveTurns lets those who were just answered run before the next batch is taken, for as long as more commands come of it:
+// many callers send their next one at once, and it would miss the batch by microseconds. Where nobody wants to run, it
+// takes no time.
+func (e *Engine) giveTurns() {
+	before := -1
+	for range turns {
+		waiting := e.queue.waiting()
+		if waiting <= before || waiting >= e.options.MaxBatch {
+			return
+		}
+		before = waiting
+		runtime.Gosched()
 	}
 }
 
