@@ -328,6 +328,9 @@ func (a *attempt) wants(now time.Time) []store.Want {
 				keys[c.Key] = true
 				want.Keys = append(want.Keys, c.Key)
 			}
+			if id := holdfast.PaymentOf(c.Do, g.line.account); !id.IsZero() {
+				want.Payments = append(want.Payments, id)
+			}
 			if by := holdfast.LoadsOverdue(c.Do, now); by.After(want.OverdueAt) {
 				want.OverdueAt = by
 			}

@@ -36,6 +36,7 @@ func copyMap[V any](pairs map[string]V) map[string]V {
 func copyAccount(a holdfast.Account) holdfast.Account {
 	a.Metadata = copyMap(a.Metadata)
 	a.Debts = copyMap(a.Debts)
+	a.Subscription = copySubscription(a.Subscription)
 	a.CreatedAt, a.DecidedAt = stored(a.CreatedAt), stored(a.DecidedAt)
 	a.Anchor, a.DeletedAt = stored(a.Anchor), stored(a.DeletedAt)
 	return a
@@ -58,6 +59,26 @@ func copyReservation(from *holdfast.Reservation) *holdfast.Reservation {
 	r.CreatedAt, r.ExpiresAt, r.EndedAt = stored(r.CreatedAt), stored(r.ExpiresAt), stored(r.EndedAt)
 	r.LateAt, r.LeaseExpiresAt = stored(r.LateAt), stored(r.LeaseExpiresAt)
 	return &r
+}
+
+func copyPayment(from *holdfast.Payment) *holdfast.Payment {
+	p := *from
+	p.Refunds = copyList(p.Refunds)
+	p.PeriodStart, p.PeriodEnd, p.PaidAt = stored(p.PeriodStart), stored(p.PeriodEnd), stored(p.PaidAt)
+	return &p
+}
+
+func copySubscription(from *holdfast.Subscription) *holdfast.Subscription {
+	if from == nil {
+		return nil
+	}
+	s := *from
+	s.Anchor, s.Periods = stored(s.Anchor), nil
+	for _, p := range from.Periods {
+		p.Start, p.End = stored(p.Start), stored(p.End)
+		s.Periods = append(s.Periods, p)
+	}
+	return &s
 }
 
 func copyEntry(from *holdfast.Entry) *holdfast.Entry {

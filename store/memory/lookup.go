@@ -16,6 +16,7 @@ type lookups struct {
 	projects map[string]bool
 	keys     map[[32]byte]store.Key
 	catalogs []store.Catalog
+	claims   map[paymentKey]claimed
 }
 
 // AddProject makes a project known; created is false where it was.

@@ -36,6 +36,7 @@ type account struct {
 	live         map[holdfast.ID]*holdfast.Reservation // those of reservations that have not ended
 	entries      map[int64]*holdfast.Entry
 	answers      map[string]answer
+	payments     map[holdfast.ID]*holdfast.Payment
 	events       []holdfast.Event
 	told         map[holdfast.ID]bool // the ids of events
 }
@@ -45,7 +46,7 @@ func Open() *Store {
 	s := &Store{
 		writer: make(chan struct{}, 1), closing: make(chan struct{}),
 		accounts: map[holdfast.AccountID]*account{},
-		lookups:  lookups{projects: map[string]bool{}, keys: map[[32]byte]store.Key{}},
+		lookups:  lookups{projects: map[string]bool{}, claims: map[paymentKey]claimed{}, keys: map[[32]byte]store.Key{}},
 	}
 	s.writer <- struct{}{}
 	return s
@@ -165,6 +166,18 @@ func (s *Store) load(want *store.Want) (*holdfast.State, error) {
 		}
 	}
 	sortGrants(state.Grants)
+	for _, id := range want.Payments {
+		paid, stored := a.payments[id]
+		if _, known := state.Payment(id); !stored || known {
+			continue
+		}
+		state.Payments = append(state.Payments, copyPayment(paid))
+		for _, g := range a.grants {
+			if g.Payment == id && !g.Open {
+				state.Grants = append(state.Grants, copyGrant(g))
+			}
+		}
+	}
 	for _, key := range want.Keys {
 		if _, known := state.Answer(key); known {
 			continue
@@ -296,7 +309,7 @@ func (w *writing) account(changes *holdfast.Changes) error {
 		a = &account{
 			grants: map[holdfast.ID]*holdfast.Grant{}, reservations: map[holdfast.ID]*holdfast.Reservation{},
 			live: map[holdfast.ID]*holdfast.Reservation{}, entries: map[int64]*holdfast.Entry{},
-			answers: map[string]answer{}, told: map[holdfast.ID]bool{},
+			answers: map[string]answer{}, payments: map[holdfast.ID]*holdfast.Payment{}, told: map[holdfast.ID]bool{},
 		}
 		put(w, w.store.accounts, row.ID, a)
 	default: // what an account was made with is never written again
@@ -312,7 +325,7 @@ func (w *writing) account(changes *holdfast.Changes) error {
 	before := a.row
 	w.steps = append(w.steps, func() { a.row = before })
 	a.row = row
-	for _, write := range []func(*account, *holdfast.Changes) error{w.grants, w.reservations, w.entries, w.answers, w.events, w.erase} {
+	for _, write := range []func(*account, *holdfast.Changes) error{w.grants, w.reservations, w.entries, w.answers, w.payments, w.events, w.erase} {
 		if err := write(a, changes); err != nil {
 			return err
 		}
@@ -338,7 +351,7 @@ func (w *writing) grants(a *account, changes *holdfast.Changes) error {
 		}
 		g := copyGrant(stored) // what it was made with is never written again
 		g.Reserved, g.Used, g.Voided, g.Open = changed.Reserved, changed.Used, changed.Voided, changed.Open
-		g.Rolled, g.EndsAt = changed.Rolled, changed.EndsAt
+		g.Rolled, g.Revoked, g.Doomed, g.EndsAt = changed.Rolled, changed.Revoked, changed.Doomed, changed.EndsAt
 		g = copyGrant(g)
 		if err := grantRules.check(g); err != nil {
 			return rejected(w.op, err)
@@ -434,6 +447,13 @@ func (w *writing) answers(a *account, changes *holdfast.Changes) error {
 			return rejected(w.op, err)
 		}
 		put(w, a.answers, given.Key, kept)
+	}
+	return nil
+}
+
+func (w *writing) payments(a *account, changes *holdfast.Changes) error {
+	for _, paid := range changes.Payments {
+		put(w, a.payments, paid.ID, copyPayment(paid))
 	}
 	return nil
 }

@@ -52,7 +52,6 @@ var grantRules = rules[holdfast.Grant]{
 		}
 		return true
 	}},
-	{"rolled_fits_voided", func(g *holdfast.Grant) bool { return g.Rolled >= 0 && g.Rolled <= g.Voided }},
 	{"grant_ends_after_it_starts", func(g *holdfast.Grant) bool { return g.EndsAt.IsZero() || g.EndsAt.After(g.StartsAt) }},
 	{"closed_grant_holds_nothing", func(g *holdfast.Grant) bool { return g.Open || g.Reserved == 0 }},
 	{"grant_has_its_times", func(g *holdfast.Grant) bool { return !g.StartsAt.IsZero() && !g.CreatedAt.IsZero() }},

@@ -119,6 +119,7 @@ type loading struct {
 	skipsNew                 bool // see skipNew
 
 	named rowsOf // reservations
+	paid  rowsOf // payments
 	due   struct {
 		accounts list[uuid]
 		at       list[moment]
@@ -135,6 +136,7 @@ type loading struct {
 	reservations map[row]*holdfast.Reservation
 	overdue      map[holdfast.AccountID][]*holdfast.Reservation // one more than are wanted, where there are more
 	answers      map[answerKey]*holdfast.Answer
+	payments     map[row]*holdfast.Payment
 }
 
 type row struct {
@@ -173,6 +175,7 @@ func newLoading(wants []store.Want) *loading {
 		wants: wants, alone: len(wants) == 1,
 		accounts: make(map[holdfast.AccountID]*holdfast.Account, len(wants)), grants: make(map[holdfast.AccountID][]*holdfast.Grant, len(wants)),
 		reservations: map[row]*holdfast.Reservation{}, overdue: map[holdfast.AccountID][]*holdfast.Reservation{}, answers: map[answerKey]*holdfast.Answer{},
+		payments: map[row]*holdfast.Payment{},
 	}
 	// Locks are taken in the order of ids, by everybody: two transactions never wait for each other.
 	sorted := make([]*store.Want, len(wants))
@@ -202,6 +205,9 @@ func (l *loading) ask(want *store.Want) {
 	for _, id := range want.Reservations {
 		l.named.add(want.Account, id)
 	}
+	for _, id := range want.Payments {
+		l.paid.add(want.Account, id)
+	}
 	for _, key := range want.Keys {
 		l.keys.accounts, l.keys.keys = append(l.keys.accounts, account), append(l.keys.keys, key)
 	}
@@ -215,6 +221,7 @@ func (l *loading) ask(want *store.Want) {
 func (l *loading) missing() *loading {
 	m := &loading{
 		alone: l.alone, accounts: l.accounts, grants: l.grants, reservations: l.reservations, overdue: l.overdue, answers: l.answers,
+		payments: l.payments,
 	}
 	for i := range l.wants {
 		want := &l.wants[i]
@@ -325,6 +332,10 @@ func (l *loading) readOwned(p *pipeline) {
 	if len(l.due.accounts) > 0 {
 		p.read(l.overdueOne, selectOverdue, l.due.accounts, l.due.at, holdfast.MaxOverdue+1)
 	}
+	if len(l.paid.accounts) > 0 {
+		p.read(l.payment, selectPayments, l.paid.accounts, l.paid.ids)
+		p.read(l.bought, selectBought, l.paid.accounts, l.paid.ids)
+	}
 	if len(l.keys.accounts) > 0 {
 		p.read(l.answer, selectAnswers, l.keys.accounts, l.keys.keys)
 	}
@@ -369,6 +380,39 @@ var selectAnswers = `SELECT ` + answerColumns + `
 		SELECT recorded.* FROM holdfast.answers recorded
 		WHERE recorded.account_id = wanted.account_id AND recorded.key = wanted.key OFFSET 0
 	) w`
+
+// By primary key.
+var selectPayments = `SELECT ` + paymentColumns + `
+	FROM ` + given(`account_id uuid, payment_id uuid`) + ` wanted
+	CROSS JOIN LATERAL (
+		SELECT named.* FROM holdfast.payments named
+		WHERE named.account_id = wanted.account_id AND named.payment_id = wanted.payment_id OFFSET 0
+	) b`
+
+// By the partial index bought_grants: what a payment bought, as far as it is not open any more.
+var selectBought = `SELECT ` + grantColumns + `
+	FROM ` + given(`account_id uuid, payment_id uuid`) + ` wanted
+	CROSS JOIN LATERAL (
+		SELECT named.* FROM holdfast.grants named
+		WHERE named.account_id = wanted.account_id AND named.payment = wanted.payment_id AND NOT named.open OFFSET 0
+	) g`
+
+func (l *loading) payment(rows pgx.Rows) error {
+	account, b, err := scanPayment(rows)
+	if err == nil {
+		l.payments[row{account, b.ID}] = b
+	}
+	return err
+}
+
+// bought is a grant that was read with a payment. The same payment may be named twice.
+func (l *loading) bought(rows pgx.Rows) error {
+	account, g, err := scanGrant(rows)
+	if err == nil && !slices.ContainsFunc(l.grants[account], func(known *holdfast.Grant) bool { return known.ID == g.ID }) {
+		l.grants[account] = append(l.grants[account], g)
+	}
+	return err
+}
 
 func (l *loading) grant(rows pgx.Rows) error {
 	account, g, err := scanGrant(rows)
@@ -486,6 +530,13 @@ func (l *loading) state(want *store.Want) *holdfast.State {
 	for _, r := range overdue {
 		if _, known := state.Reservation(r.ID); !known {
 			state.Reservations = append(state.Reservations, r)
+		}
+	}
+	for _, id := range want.Payments {
+		if b := l.payments[row{want.Account, id}]; b != nil {
+			if _, known := state.Payment(id); !known {
+				state.Payments = append(state.Payments, b)
+			}
 		}
 	}
 	for _, key := range want.Keys {

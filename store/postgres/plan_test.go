@@ -117,8 +117,8 @@ func fill(t *testing.T, conn *pgx.Conn) {
 	for _, text := range []string{
 		`INSERT INTO holdfast.accounts (account_id, version, last_entry, active, blocked, notices, created_at, decided_at, project, name, plan, language, time_zone)
 			SELECT md5('account' || a)::uuid, 1, 40, 2, false, true, now(), now(), 'shop', 'account ' || a, '', '', '' FROM generate_series(1, 1000) a`,
-		`INSERT INTO holdfast.grants (account_id, grant_id, granted, reserved, used, voided, rolled, starts_at, created_at, priority, open, unit, source, allowance)
-			SELECT md5('account' || a)::uuid, md5('grant' || g)::uuid, 10, 0, 10, 0, 0, now(), now(), 10, g = 10, 'credit', 'purchase', ''
+		`INSERT INTO holdfast.grants (account_id, grant_id, granted, reserved, used, voided, starts_at, created_at, priority, open, unit, source, allowance)
+			SELECT md5('account' || a)::uuid, md5('grant' || g)::uuid, 10, 0, 10, 0, now(), now(), 10, g = 10, 'credit', 'purchase', ''
 			FROM generate_series(1, 1000) a, generate_series(1, 10) g`,
 		`INSERT INTO holdfast.reservations (account_id, reservation_id, quantity, price_amount, reserved, used, unbilled, late_used, refunded,
 				catalog_version, ttl_microseconds, created_at, expires_at, ended_at, attempts, state, feature, price_unit, allocation_grants,

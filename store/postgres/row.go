@@ -123,13 +123,14 @@ func scanAccount(rows pgx.Rows) (a holdfast.Account, err error) {
 }
 
 const grantColumns = `g.account_id, g.grant_id, g.unit, g.source, g.allowance, g.features, g.priority,
-	g.granted, g.reserved, g.used, g.voided, g.starts_at, g.ends_at, g.created_at, g.open, g.rolled`
+	g.granted, g.reserved, g.used, g.voided, g.starts_at, g.ends_at, g.created_at, g.open, g.payment, g.history`
 
 func scanGrant(rows pgx.Rows) (account holdfast.AccountID, g *holdfast.Grant, err error) {
 	g = &holdfast.Grant{}
 	err = scan(rows, (*uuid)(&account), (*uuid)(&g.ID), &g.Unit, (*string)(&g.Source), &g.Allowance, (*list[string])(&g.Features), &g.Priority,
 		(*int64)(&g.Granted), (*int64)(&g.Reserved), (*int64)(&g.Used), (*int64)(&g.Voided),
-		(*moment)(&g.StartsAt), (*moment)(&g.EndsAt), (*moment)(&g.CreatedAt), &g.Open, (*int64)(&g.Rolled))
+		(*moment)(&g.StartsAt), (*moment)(&g.EndsAt), (*moment)(&g.CreatedAt), &g.Open, (*uuid)(&g.Payment),
+		packed(func(text string) error { return store.UnpackGrant(text, g) }))
 	return account, g, err
 }
 
@@ -212,6 +213,16 @@ func scanAnswer(rows pgx.Rows) (account holdfast.AccountID, w *holdfast.Answer, 
 const eventColumns = `o.event_id, o.kind, coalesce(o.entry_no, 0), o.reservation_id, o.figure, o.at`
 
 func scanEvent(rows pgx.Rows) (e holdfast.Event, err error) {
-	err = scan(rows, (*uuid)(&e.ID), (*string)(&e.Kind), &e.Entry, (*uuid)(&e.Reservation), (*int64)(&e.Figure), (*moment)(&e.At))
+	var subject holdfast.ID
+	err = scan(rows, (*uuid)(&e.ID), (*string)(&e.Kind), &e.Entry, (*uuid)(&subject), (*int64)(&e.Figure), (*moment)(&e.At))
+	e.SetSubject(subject)
 	return e, err
+}
+
+const paymentColumns = `b.account_id, b.record`
+
+func scanPayment(rows pgx.Rows) (account holdfast.AccountID, b *holdfast.Payment, err error) {
+	b = &holdfast.Payment{}
+	err = scan(rows, (*uuid)(&account), packed(func(text string) error { return store.UnpackPayment(text, b) }))
+	return account, b, err
 }

@@ -62,7 +62,7 @@ func (tx *transaction) plan(ctx context.Context, op string, changes []holdfast.C
 	tx.session.write(p)
 	tx.unmake(p, stored)
 	for _, write := range []func(*pipeline, []holdfast.Changes) error{
-		saveAccounts, updateGrants, updateReservations, insertGrants, insertReservations, insertEntries, saveAnswers, insertEvents, erase,
+		saveAccounts, updateGrants, updateReservations, insertGrants, insertReservations, insertEntries, saveAnswers, savePayments, insertEvents, erase,
 	} {
 		if err := write(p, changes); err != nil {
 			return nil, err
@@ -151,52 +151,63 @@ func insertGrants(p *pipeline, changes []holdfast.Changes) error {
 		accounts, ids                               list[uuid]
 		units, sources, allowances, features        list[string]
 		priorities, granted, reserved, used, voided list[int64]
-		rolled                                      list[int64]
+		payments                                    list[uuid]
+		histories                                   list[string]
 		starts, ends, created                       list[moment]
 		open                                        list[bool]
 	)
 	for i := range changes {
 		for _, g := range changes[i].NewGrants {
+			history, err := store.PackGrant(g)
+			if err != nil {
+				return err
+			}
+			payments, histories = append(payments, uuid(g.Payment)), append(histories, history)
 			accounts, ids = append(accounts, uuid(changes[i].Account.ID)), append(ids, uuid(g.ID))
 			units, sources, allowances = append(units, g.Unit), append(sources, string(g.Source)), append(allowances, g.Allowance)
 			features, priorities = append(features, textsLiteral(g.Features)), append(priorities, int64(g.Priority))
 			granted, reserved = append(granted, int64(g.Granted)), append(reserved, int64(g.Reserved))
 			used, voided = append(used, int64(g.Used)), append(voided, int64(g.Voided))
 			starts, ends, created = append(starts, moment(g.StartsAt)), append(ends, moment(g.EndsAt)), append(created, moment(g.CreatedAt))
-			open, rolled = append(open, g.Open), append(rolled, int64(g.Rolled))
+			open = append(open, g.Open)
 		}
 	}
 	if len(ids) > 0 {
-		p.then(insertGrantsText, accounts, ids, units, sources, allowances, features, priorities, granted, reserved, used, voided, starts, ends, created, open, rolled)
+		p.then(insertGrantsText, accounts, ids, units, sources, allowances, features, priorities, granted, reserved, used, voided, starts, ends, created, open, payments, histories)
 	}
 	return nil
 }
 
 var insertGrantsText = `INSERT INTO holdfast.grants (account_id, grant_id, unit, source, allowance, features, priority,
-		granted, reserved, used, voided, starts_at, ends_at, created_at, open, rolled)
+		granted, reserved, used, voided, starts_at, ends_at, created_at, open, payment, history)
 	SELECT account_id, grant_id, unit, source, allowance, NULLIF(features, '')::text[], priority,
-		granted, reserved, used, voided, starts_at, ends_at, created_at, open, rolled
+		granted, reserved, used, voided, starts_at, ends_at, created_at, open,
+		NULLIF(payment, ` + noID + `), NULLIF(history, '')
 	FROM ` + given(`account_id uuid, grant_id uuid, unit text, source text, allowance text, features text, priority bigint,
 		granted bigint, reserved bigint, used bigint, voided bigint, starts_at timestamptz, ends_at timestamptz,
-		created_at timestamptz, open boolean, rolled bigint`) + ` w`
+		created_at timestamptz, open boolean, payment uuid, history text`) + ` w`
 
 func updateGrants(p *pipeline, changes []holdfast.Changes) error {
 	var (
 		accounts, ids          list[uuid]
 		reserved, used, voided list[int64]
-		rolled                 list[int64]
+		histories              list[string]
 		ends                   list[moment]
 		open                   list[bool]
 	)
 	for i := range changes {
 		for _, g := range changes[i].Grants {
+			history, err := store.PackGrant(g)
+			if err != nil {
+				return err
+			}
 			accounts, ids = append(accounts, uuid(changes[i].Account.ID)), append(ids, uuid(g.ID))
 			reserved, used, voided = append(reserved, int64(g.Reserved)), append(used, int64(g.Used)), append(voided, int64(g.Voided))
-			rolled, ends, open = append(rolled, int64(g.Rolled)), append(ends, moment(g.EndsAt)), append(open, g.Open)
+			histories, ends, open = append(histories, history), append(ends, moment(g.EndsAt)), append(open, g.Open)
 		}
 	}
 	if len(ids) > 0 {
-		p.then(updateGrantsText, accounts, ids, reserved, used, voided, rolled, ends, open, int64(len(ids))).
+		p.then(updateGrantsText, accounts, ids, reserved, used, voided, histories, ends, open, int64(len(ids))).
 			meaning(divisionByZero, store.Rejected, errNoGrant)
 	}
 	return nil
@@ -204,9 +215,9 @@ func updateGrants(p *pipeline, changes []holdfast.Changes) error {
 
 // By primary key, as in updateAccounts. What a grant was made with, granted above all, has no statement that could change it.
 var updateGrantsText = `WITH changed AS (
-		UPDATE holdfast.grants g SET reserved = w.reserved, used = w.used, voided = w.voided, rolled = w.rolled,
+		UPDATE holdfast.grants g SET reserved = w.reserved, used = w.used, voided = w.voided, history = NULLIF(w.history, ''),
 			ends_at = w.ends_at, open = w.open
-		FROM ` + given(`account_id uuid, grant_id uuid, reserved bigint, used bigint, voided bigint, rolled bigint,
+		FROM ` + given(`account_id uuid, grant_id uuid, reserved bigint, used bigint, voided bigint, history text,
 		ends_at timestamptz, open boolean`) + ` w
 		CROSS JOIN LATERAL (
 			SELECT stored.ctid AS place FROM holdfast.grants stored
@@ -423,6 +434,31 @@ var upsertAnswers = `INSERT INTO holdfast.answers (account_id, key, fingerprint,
 	ON CONFLICT (account_id, key) DO UPDATE SET fingerprint = excluded.fingerprint, command_id = excluded.command_id,
 		outcome = excluded.outcome, recorded_at = excluded.recorded_at`
 
+func savePayments(p *pipeline, changes []holdfast.Changes) error {
+	var (
+		accounts, ids list[uuid]
+		records       list[string]
+	)
+	for i := range changes {
+		for _, paid := range changes[i].Payments {
+			record, err := store.PackPayment(paid)
+			if err != nil {
+				return err
+			}
+			accounts, ids, records = append(accounts, uuid(changes[i].Account.ID)), append(ids, uuid(paid.ID)), append(records, record)
+		}
+	}
+	if len(ids) > 0 {
+		p.then(upsertPayments, accounts, ids, records)
+	}
+	return nil
+}
+
+// By primary key.
+var upsertPayments = `INSERT INTO holdfast.payments (account_id, payment_id, record)
+	SELECT account_id, payment_id, record FROM ` + given(`account_id uuid, payment_id uuid, record text`) + ` w
+	ON CONFLICT (account_id, payment_id) DO UPDATE SET record = excluded.record`
+
 // mostEvents is the room that outbox.written has for the events of one save of an account, many times what a batch brings.
 const mostEvents = 1 << 16
 
@@ -439,7 +475,7 @@ func insertEvents(p *pipeline, changes []holdfast.Changes) error {
 			if e.Entry < 0 || e.Entry > changes[i].Account.LastEntry { // entries are numbered without gaps
 				return misuse("save accounts", "event_tells_of_an_entry_of_the_account")
 			}
-			accounts, ids, reservations = append(accounts, uuid(changes[i].Account.ID)), append(ids, uuid(e.ID)), append(reservations, uuid(e.Reservation))
+			accounts, ids, reservations = append(accounts, uuid(changes[i].Account.ID)), append(ids, uuid(e.ID)), append(reservations, uuid(e.Subject()))
 			kinds, entries, figures = append(kinds, string(e.Kind)), append(entries, e.Entry), append(figures, int64(e.Figure))
 			written, at = append(written, (changes[i].Account.Version+1)*mostEvents+int64(j)), append(at, moment(e.At))
 		}

@@ -76,7 +76,7 @@ func load(c *connection, want *store.Want) (*holdfast.State, error) {
 		return &holdfast.State{Account: holdfast.Account{ID: want.Account}}, nil
 	}
 	l := &loading{c: c, state: &holdfast.State{Account: account}}
-	return l.state, errors.Join(l.openGrants(uninterrupted), l.named(want.Reservations), l.overdue(want), l.answers(want.Keys), l.arrange())
+	return l.state, errors.Join(l.openGrants(uninterrupted), l.named(want.Reservations), l.overdue(want), l.answers(want.Keys), l.payments(want.Payments), l.arrange())
 }
 
 func loadAccount(ctx context.Context, c *connection, id holdfast.AccountID) (account holdfast.Account, found bool, err error) {
@@ -175,6 +175,38 @@ func (l *loading) answers(keys []string) error {
 
 // By primary key.
 const selectAnswer = `SELECT ` + answerColumns + ` FROM answers WHERE account_id = ? AND key = ?`
+
+// payments loads them with the grants that they bought and that are not open any more.
+func (l *loading) payments(ids []holdfast.ID) error {
+	for _, id := range ids {
+		if _, known := l.state.Payment(id); known {
+			continue
+		}
+		err := l.c.query(uninterrupted, selectPayment, func(r *row) error {
+			paid := &holdfast.Payment{}
+			r.packed(func(text string) error { return store.UnpackPayment(text, paid) })
+			l.state.Payments = append(l.state.Payments, paid)
+			return nil
+		}, l.id(), id[:])
+		if err != nil {
+			return err
+		}
+		err = l.c.query(uninterrupted, selectBought, func(r *row) error {
+			l.state.Grants = append(l.state.Grants, readGrant(r))
+			return nil
+		}, l.id(), id[:])
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// By primary key.
+const selectPayment = `SELECT record FROM payments WHERE account_id = ? AND payment_id = ?`
+
+// By the partial index bought_grants.
+const selectBought = `SELECT ` + grantColumns + ` FROM grants WHERE account_id = ? AND payment = ? AND open = 0`
 
 // arrange adds the grants that loaded reservations took from and that are not open any more, and puts all in order.
 func (l *loading) arrange() error {

@@ -157,7 +157,7 @@ func readAccount(r *row) (a holdfast.Account) {
 	return a
 }
 
-const grantColumns = `grant_id, unit, source, allowance, features, priority, granted, reserved, used, voided, starts_at, ends_at, created_at, open, rolled`
+const grantColumns = `grant_id, unit, source, allowance, features, priority, granted, reserved, used, voided, starts_at, ends_at, created_at, open, payment, history`
 
 func readGrant(r *row) *holdfast.Grant {
 	g := &holdfast.Grant{}
@@ -166,7 +166,8 @@ func readGrant(r *row) *holdfast.Grant {
 	g.Priority = int(r.number())
 	g.Granted, g.Reserved, g.Used, g.Voided = r.amount(), r.amount(), r.amount(), r.amount()
 	g.StartsAt, g.EndsAt, g.CreatedAt = r.at(), r.timeOrNone(), r.at()
-	g.Open, g.Rolled = r.flag(), r.amount()
+	g.Open, g.Payment = r.flag(), r.idOrNone()
+	r.packed(func(text string) error { return store.UnpackGrant(text, g) })
 	return g
 }
 
@@ -236,7 +237,8 @@ func readEvent(r *row) (e holdfast.Event) {
 	} else {
 		e.Entry = r.number()
 	}
-	e.Reservation, e.Figure, e.At = r.idOrNone(), r.amount(), r.at()
+	e.SetSubject(r.idOrNone())
+	e.Figure, e.At = r.amount(), r.at()
 	return e
 }
 

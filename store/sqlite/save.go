@@ -100,6 +100,11 @@ func (tx *transaction) saveAccount(c *connection, op string, changes *holdfast.C
 			return err
 		}
 	}
+	for _, paid := range changes.Payments {
+		if err := putPayment(c, a.ID, paid); err != nil {
+			return err
+		}
+	}
 	for i := range changes.Events {
 		if err := newEvent(c, a.ID, &changes.Events[i]); err != nil {
 			return err
@@ -166,23 +171,28 @@ const updateAccount = `UPDATE accounts SET version = version + 1, last_entry = ?
 	WHERE account_id = ? AND version = ?`
 
 func newGrant(c *connection, account holdfast.AccountID, g *holdfast.Grant) error {
-	features, err := jsonOrNone(g.Features, len(g.Features))
-	if err != nil {
+	features, err1 := jsonOrNone(g.Features, len(g.Features))
+	history, err2 := store.PackGrant(g)
+	if err := errors.Join(err1, err2); err != nil {
 		return err
 	}
-	_, err = c.exec(uninterrupted, insertGrant, account[:],
+	_, err := c.exec(uninterrupted, insertGrant, account[:],
 		g.ID[:], g.Unit, string(g.Source), g.Allowance, features, int64(g.Priority),
 		int64(g.Granted), int64(g.Reserved), int64(g.Used), int64(g.Voided),
-		at(g.StartsAt), timeOrNone(g.EndsAt), at(g.CreatedAt), flag(g.Open), int64(g.Rolled))
+		at(g.StartsAt), timeOrNone(g.EndsAt), at(g.CreatedAt), flag(g.Open), idOrNone(g.Payment), textOrNone(history))
 	return err
 }
 
 const insertGrant = `INSERT INTO grants (account_id, ` + grantColumns + `)
-	VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+	VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
 func changeGrant(c *connection, op string, account holdfast.AccountID, g *holdfast.Grant) error {
+	history, err := store.PackGrant(g)
+	if err != nil {
+		return err
+	}
 	changed, err := c.exec(uninterrupted, updateGrant,
-		int64(g.Reserved), int64(g.Used), int64(g.Voided), int64(g.Rolled), timeOrNone(g.EndsAt), flag(g.Open), account[:], g.ID[:])
+		int64(g.Reserved), int64(g.Used), int64(g.Voided), textOrNone(history), timeOrNone(g.EndsAt), flag(g.Open), account[:], g.ID[:])
 	if err == nil && changed != 1 {
 		return misuse(op, fmt.Sprintf("grant %s is not stored", g.ID))
 	}
@@ -190,7 +200,7 @@ func changeGrant(c *connection, op string, account holdfast.AccountID, g *holdfa
 }
 
 // By primary key. What a grant was made with, granted above all, has no statement that could change it.
-const updateGrant = `UPDATE grants SET reserved = ?, used = ?, voided = ?, rolled = ?, ends_at = ?, open = ? WHERE account_id = ? AND grant_id = ?`
+const updateGrant = `UPDATE grants SET reserved = ?, used = ?, voided = ?, history = ?, ends_at = ?, open = ? WHERE account_id = ? AND grant_id = ?`
 
 func newReservation(c *connection, account holdfast.AccountID, r *holdfast.Reservation) error {
 	allocations, err1 := jsonOrNone(allocationsOf(r), len(r.Allocations))
@@ -268,13 +278,24 @@ const upsertAnswer = `INSERT INTO answers (account_id, ` + answerColumns + `) VA
 	ON CONFLICT (account_id, key) DO UPDATE SET fingerprint = excluded.fingerprint, command_id = excluded.command_id,
 	outcome = excluded.outcome, recorded_at = excluded.recorded_at`
 
+func putPayment(c *connection, account holdfast.AccountID, paid *holdfast.Payment) error {
+	record, err := store.PackPayment(paid)
+	if err == nil {
+		_, err = c.exec(uninterrupted, upsertPayment, account[:], paid.ID[:], record)
+	}
+	return err
+}
+
+const upsertPayment = `INSERT INTO payments (account_id, payment_id, record) VALUES (?, ?, ?)
+	ON CONFLICT (account_id, payment_id) DO UPDATE SET record = excluded.record`
+
 func newEvent(c *connection, account holdfast.AccountID, e *holdfast.Event) error {
 	var entry any
 	if e.Entry != 0 {
 		entry = e.Entry
 	}
 	_, err := c.exec(uninterrupted, insertEvent, account[:],
-		e.ID[:], string(e.Kind), entry, idOrNone(e.Reservation), int64(e.Figure), at(e.At))
+		e.ID[:], string(e.Kind), entry, idOrNone(e.Subject()), int64(e.Figure), at(e.At))
 	return err
 }
 

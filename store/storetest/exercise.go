@@ -64,6 +64,7 @@ func Exercise(t *testing.T, open func(t *testing.T) Opened) {
 		{"overdue means that expires_at has come", overdueInterval},
 		{"overdue reservations are loaded up to the bound, the longest overdue first", overdueBound},
 		{"answers are loaded by key, and a new one takes the place of the old", answersByKey},
+		{"a payment is loaded with what it bought, open or not", payments},
 		{"an event that was told before is dropped", eventsOnce},
 		{"what was frozen at its making is not written again", frozen},
 		{"what is personal about an account is erased", erased},

@@ -33,11 +33,13 @@ func roundTrip(t *testing.T, o Opened) {
 	for _, r := range written.NewReservations {
 		w.Reservations = append(w.Reservations, r.ID)
 	}
+	w.Payments = []holdfast.ID{id(6), id(5), id(99), id(6)}
 	account := written.Account
 	account.Version = 1
 	same(t, "the state", load(t, o.Store, w)[0], &holdfast.State{
 		Account: account, Grants: written.NewGrants, Reservations: written.NewReservations,
-		Answers: []*holdfast.Answer{written.Answers[1], written.Answers[0]},
+		Answers:  []*holdfast.Answer{written.Answers[1], written.Answers[0]},
+		Payments: []*holdfast.Payment{written.Payments[1], written.Payments[0]},
 	})
 	stored := everythingStored(t, o)["ann"]
 	same(t, "the ledger", stored.Entries, written.Entries)
@@ -49,6 +51,32 @@ func roundTrip(t *testing.T, o Opened) {
 	if got := load(t, o.Store, want("nanoseconds"))[0].Account.DecidedAt; got != at(1) {
 		t.Errorf("times are in microseconds and UTC, not %v", got)
 	}
+}
+
+func payments(t *testing.T, o Opened) {
+	c := fresh("ann")
+	bought, spent, other := grant(1), grant(2), grant(3)
+	bought.Payment, spent.Payment, other.Payment = id(5), id(5), id(6)
+	spent.Used, spent.Open, other.Used, other.Open = 10, false, 10, false
+	paid := &holdfast.Payment{ID: id(5), Provider: "p", PaymentID: "1", Product: "x", Currency: "USD", State: holdfast.PaymentGranted, PaidAt: at(1)}
+	c.NewGrants, c.Payments = []*holdfast.Grant{bought, spent, other}, []*holdfast.Payment{paid}
+	must(t, save(t, o.Store, c))
+	w := want("ann")
+	w.Payments = []holdfast.ID{id(5)}
+	state := load(t, o.Store, w)[0]
+	same(t, "the payment", state.Payments, []*holdfast.Payment{paid})
+	same(t, "what it bought", state.Grants, []*holdfast.Grant{bought, spent})
+
+	refunded := *paid
+	refunded.Refunded, refunded.Refunds = 1, []string{"r"}
+	changed := *spent
+	changed.Revoked = 4
+	c = fresh("ann")
+	c.Account.Version, c.Payments, c.Grants = 1, []*holdfast.Payment{&refunded}, []*holdfast.Grant{&changed}
+	must(t, save(t, o.Store, c))
+	state = load(t, o.Store, w)[0]
+	same(t, "the refunded payment", state.Payments, []*holdfast.Payment{&refunded})
+	same(t, "what it had bought", state.Grants, []*holdfast.Grant{bought, &changed})
 }
 
 func ownCopies(t *testing.T, o Opened) {

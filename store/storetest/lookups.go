@@ -2,6 +2,8 @@ package storetest
 
 import (
 	"errors"
+	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -20,6 +22,8 @@ func ExerciseLookups(t *testing.T, open func(t *testing.T) store.Lookups) {
 		{"a key is found by its hash alone, until it is revoked", keys},
 		{"a catalog gets a new version when its content is new", catalogs},
 		{"plans and units in use are told", inUse},
+		{"a payment belongs to the first account that claims it", claims},
+		{"a claim and a refund that come together do not miss each other", claimAgainstRefund},
 		{"the last decision and the live work are told", lastAndLive},
 		{"lookups of a closed store are unavailable", closedLookups},
 	} {
@@ -152,6 +156,65 @@ func inUse(t *testing.T, s store.Lookups) {
 	must(t, err)
 	told("", none, none) // they have a catalog of their own now
 	told(project, plans, units)
+}
+
+func claims(t *testing.T, s store.Lookups) {
+	ann, bob := accountID("ann"), accountID("bob")
+	claim := func(paymentID string, account holdfast.AccountID, wanted store.Claimed) {
+		t.Helper()
+		got, err := s.ClaimPayment(t.Context(), store.Claim{Project: project, Provider: "stars", PaymentID: paymentID, Account: account})
+		must(t, err)
+		same(t, "whose it is", got, wanted)
+	}
+	keep := func(paymentID, id string, wanted holdfast.AccountID) {
+		t.Helper()
+		got, err := s.KeepRefund(t.Context(), store.Claim{Project: project, Provider: "stars", PaymentID: paymentID}, holdfast.PaymentRefund{ID: id})
+		must(t, err)
+		same(t, "whose it is", got, wanted)
+	}
+	claim("1", ann, store.Claimed{Account: ann})
+	claim("1", bob, store.Claimed{Account: ann})
+	keep("1", "r1", ann)
+	claim("1", ann, store.Claimed{Account: ann, Refunds: []holdfast.PaymentRefund{{ID: "r1"}}})
+	keep("2", "r1", holdfast.AccountID{})
+	keep("2", "r2", holdfast.AccountID{})
+	keep("2", "r1", holdfast.AccountID{})
+	claim("2", bob, store.Claimed{Account: bob, Refunds: []holdfast.PaymentRefund{{ID: "r1"}, {ID: "r2"}}})
+
+	other := store.Claim{Project: "club", Provider: "stars", PaymentID: "1"}
+	if _, known, err := s.PaymentOwner(t.Context(), other); known || err != nil {
+		t.Errorf("known in another project: %t, %v", known, err)
+	}
+	for i := range store.MaxKeptRefunds {
+		_, err := s.KeepRefund(t.Context(), other, holdfast.PaymentRefund{ID: strconv.Itoa(i)})
+		must(t, err)
+	}
+	_, err := s.KeepRefund(t.Context(), other, holdfast.PaymentRefund{ID: "one more"})
+	kind(t, err, store.Rejected)
+	owner, known, err := s.PaymentOwner(t.Context(), other)
+	must(t, err)
+	if !known || !owner.Account.IsZero() || len(owner.Refunds) != store.MaxKeptRefunds {
+		t.Errorf("known %t, of %s, with %d refunds", known, owner.Account, len(owner.Refunds))
+	}
+}
+
+func claimAgainstRefund(t *testing.T, s store.Lookups) {
+	for i := range 20 {
+		claim := store.Claim{Project: project, Provider: "stars", PaymentID: strconv.Itoa(i)}
+		mine := claim
+		mine.Account = accountID("ann")
+		var claimed store.Claimed
+		var owner holdfast.AccountID
+		var failed [2]error
+		var both sync.WaitGroup
+		both.Go(func() { claimed, failed[0] = s.ClaimPayment(t.Context(), mine) })
+		both.Go(func() { owner, failed[1] = s.KeepRefund(t.Context(), claim, holdfast.PaymentRefund{ID: "r"}) })
+		both.Wait()
+		must(t, errors.Join(failed[:]...))
+		if len(claimed.Refunds) == 0 && owner.IsZero() {
+			t.Fatal("neither saw the other: the refund would be lost")
+		}
+	}
 }
 
 func lastAndLive(t *testing.T, s store.Lookups) {

@@ -84,13 +84,17 @@ func everything(name string) holdfast.Changes {
 	c.Account.Metadata = map[string]string{"chat": "42", "имя": "Аня \"🦊\" <b>&\u2028", "empty": ""}
 	c.Account.DecidedAt = at(9)
 	c.Account.Debts = map[string]holdfast.Amount{"credit": holdfast.MaxAmount, "image": 1}
+	c.Account.Lapsed = "max"
+	c.Account.Subscription = &holdfast.Subscription{Anchor: at(1), Cancelled: true, Next: "free", Periods: []holdfast.PaidPeriod{
+		{Plan: "pro", Start: at(1), End: at(2), Payment: id(5), Given: true}, {Plan: "max", Start: at(2), End: at(9), Refunded: 1, Paid: 5},
+	}}
 	c.Account.Anchor, c.Account.AnchorZone, c.Account.DeletedAt = at(3), "Asia/Tokyo", at(8)
 
 	cycle := grant(1)
 	cycle.Source, cycle.Allowance, cycle.Priority = holdfast.FromAllowance, "daily", 10
 	cycle.Features = []string{"image.generate", "text.improve"}
 	cycle.Granted, cycle.Reserved, cycle.Used, cycle.Voided = holdfast.MaxAmount, 3, 5, holdfast.MaxAmount-9
-	cycle.EndsAt, cycle.Rolled = at(86_400), 7
+	cycle.EndsAt, cycle.Rolled, cycle.Revoked, cycle.Doomed, cycle.Payment = at(86_400), 7, 6, 2, id(5)
 	spent := grant(2)
 	spent.Used, spent.Open = 10, false
 	c.NewGrants = []*holdfast.Grant{cycle, spent, grant(3)}
@@ -140,9 +144,19 @@ func everything(name string) holdfast.Changes {
 	refused.Outcome.Problems = []holdfast.Problem{{Field: "f", Hint: "h"}}
 	c.Answers = []*holdfast.Answer{done, refused}
 
+	c.Payments = []*holdfast.Payment{
+		{
+			ID: id(5), Provider: "stripe", PaymentID: "pi_1 \"ключ\"", Product: "pro_month", Amount: holdfast.MaxAmount, Currency: "USD",
+			State: holdfast.PaymentGranted, Plan: "pro", PeriodStart: at(1), PeriodEnd: at(2), Refunded: 3, Refunds: []string{"re_1", "re_2"},
+			Revoked: 2, Owed: 1, Disputed: true, PaidAt: at(1),
+		},
+		{ID: id(6), Provider: "telegram_stars", PaymentID: "t", Product: "p", Currency: "XTR", State: holdfast.PaymentFlagged, Flag: holdfast.WrongAmount, PaidAt: at(2)},
+	}
 	told := event(21)
 	told.Kind, told.Entry, told.Reservation, told.Figure = "reservation.reserve", 1, id(11), holdfast.MaxAmount
-	c.Events = []holdfast.Event{told, event(22)}
+	paid := event(23)
+	paid.Kind, paid.Payment = holdfast.EventPaymentGranted, id(5)
+	c.Events = []holdfast.Event{told, event(22), paid}
 	return c
 }
 

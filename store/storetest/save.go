@@ -196,11 +196,6 @@ func rejectedContent(t *testing.T, o Opened) {
 		"a grant that is stored already":   newGrant(func(g *holdfast.Grant) { g.ID = id(1) }),
 		"a grant twice":                    func(c *holdfast.Changes) { c.NewGrants = []*holdfast.Grant{grant(2), grant(2)} },
 		"a change of an unknown grant":     func(c *holdfast.Changes) { c.Grants = []*holdfast.Grant{grant(3)} },
-		"a change that carries over more than is void": func(c *holdfast.Changes) {
-			g := grant(1)
-			g.Voided, g.Rolled = 1, 2
-			c.Grants = []*holdfast.Grant{g}
-		},
 		"a change that overdraws": func(c *holdfast.Changes) {
 			g := grant(1)
 			g.Reserved, g.Used = 1, 10

@@ -1,0 +1,74 @@
+package sqlite
+
+import (
+	"context"
+	"time"
+
+	"github.com/holdfast-dev/holdfast"
+	"github.com/holdfast-dev/holdfast/store"
+)
+
+// ClaimPayment says whose a provider's payment is: the first account that claims it.
+func (db *DB) ClaimPayment(ctx context.Context, claim store.Claim) (owner store.Claimed, err error) {
+	err = db.write(ctx, "claim a payment", func(c *connection) error {
+		_, err := c.exec(uninterrupted, claimPayment, claim.Project, claim.Provider, claim.PaymentID, at(time.Now()), claim.Account[:])
+		if err != nil {
+			return err
+		}
+		owner, _, _, err = readClaim(uninterrupted, c, claim)
+		return err
+	})
+	return owner, err
+}
+
+// By primary key.
+const claimPayment = `INSERT INTO payment_claims (project, provider, payment_id, created_at, account_id) VALUES (?, ?, ?, ?, ?)
+	ON CONFLICT (project, provider, payment_id) DO UPDATE SET account_id = coalesce(account_id, excluded.account_id)`
+
+func readClaim(ctx context.Context, c *connection, claim store.Claim) (owner store.Claimed, refunds string, known bool, err error) {
+	err = c.query(ctx, selectClaim, func(r *row) error {
+		known = true
+		owner.Account = holdfast.AccountID(r.idOrNone())
+		r.packed(func(text string) (err error) {
+			refunds = text
+			owner.Refunds, err = store.UnpackRefunds(text)
+			return err
+		})
+		return nil
+	}, claim.Project, claim.Provider, claim.PaymentID)
+	return owner, refunds, known, err
+}
+
+// By primary key.
+const selectClaim = `SELECT account_id, refunds FROM payment_claims WHERE project = ? AND provider = ? AND payment_id = ?`
+
+// KeepRefund keeps a refund beside the payment that it is of.
+func (db *DB) KeepRefund(ctx context.Context, claim store.Claim, refund holdfast.PaymentRefund) (owner holdfast.AccountID, err error) {
+	err = db.write(ctx, "keep a refund", func(c *connection) error {
+		found, refunds, _, err := readClaim(uninterrupted, c, claim)
+		if err != nil {
+			return err
+		}
+		owner = found.Account
+		packed, same, err := store.PackRefunds(refunds, refund)
+		if err != nil || same {
+			return err
+		}
+		_, err = c.exec(uninterrupted, keepRefund, claim.Project, claim.Provider, claim.PaymentID, at(time.Now()), packed)
+		return err
+	})
+	return owner, err
+}
+
+// By primary key.
+const keepRefund = `INSERT INTO payment_claims (project, provider, payment_id, created_at, refunds) VALUES (?, ?, ?, ?, ?)
+	ON CONFLICT (project, provider, payment_id) DO UPDATE SET refunds = excluded.refunds`
+
+// PaymentOwner is whose a payment is, without claiming it.
+func (db *DB) PaymentOwner(ctx context.Context, claim store.Claim) (owner store.Claimed, known bool, err error) {
+	err = db.snapshot(ctx, "look for a payment", func(c *connection) error {
+		owner, _, known, err = readClaim(ctx, c, claim)
+		return err
+	})
+	return owner, known, err
+}
