@@ -38,7 +38,7 @@ type Pocket struct {
 	Grant     *Grant
 	Use       PocketUse
 	Available Amount
-	Takes     Amount // what the reserve would take from it
+	Takes     Amount // what the reserve would take from it, were every check passed
 }
 
 // PocketUse says whether a pocket can be taken from.
@@ -54,38 +54,49 @@ const (
 )
 
 // Explain answers for an account as it is at now, and writes nothing. The command must be a Reserve; what is
-// wrong with it comes back as problems.
+// wrong with it comes back as problems. The numbers are those that the decision would look at: where it would be refused
+// for balance or slots, what is overdue counts as ended, as far as it was loaded.
 func Explain(catalog *Catalog, state *State, command Command, now time.Time) (*Explanation, []Problem) {
 	op := command.Do.(Reserve)
-	op.DryRun, command.Do = true, op
-	outcome := Decide(catalog, state, command, now)
-	if outcome.Reason == Invalid {
+	op.DryRun = true
+	command.Do = op
+	seen := state.Clone()
+	seen.MoreOverdue = false // nobody will ask again
+	outcome := Decide(catalog, seen, command, now)
+	switch outcome.Reason {
+	case Invalid:
 		return nil, outcome.Problems
+	case NotFound:
+		return &Explanation{Feature: op.Feature, Reason: NotFound}, nil
 	}
-	d := newDecision(catalog, state.Clone(), command, now)
+	d := newDecision(catalog, seen, command, now)
 	d.advance()
-	if outcome.Reason == "" || outcome.Reason == TooManyActive { // as the decision saw it
-		d.expireOverdue()
-	}
 	feature, ok := catalog.Feature(op.Feature)
 	assert(ok, "the feature was checked")
+	if _, refusal := d.judge(op, feature); refusal != nil {
+		d.expireOverdue()
+	}
 	x := &Explanation{Feature: op.Feature, Allowed: outcome.Reason == "", Reason: outcome.Reason}
 	x.Steps = append(x.Steps,
 		Step{Check: CheckAccount, Passed: !d.state.Account.Blocked},
 		Step{Check: CheckPlan, Passed: d.plan.Has(feature.Name)},
 	)
-	for _, q := range d.quotes(feature, asked{op.quantity(), op.Usage}) {
-		step := Step{Check: CheckPrice, Passed: q.payable(), Unit: q.price.Unit, Needed: q.needed, Available: q.available, Held: q.held}
-		step.Pockets = d.explainPockets(&q, feature.Name)
-		x.Steps = append(x.Steps, step)
+	quotes := d.quotes(feature, asked{op.quantity(), op.Usage})
+	chosen, _ := choose(quotes)
+	for i := range quotes {
+		q := &quotes[i]
+		x.Steps = append(x.Steps, Step{
+			Check: CheckPrice, Passed: q.payable(), Unit: q.price.Unit, Needed: q.needed, Available: q.available, Held: q.held,
+			Pockets: d.explainPockets(q, feature.Name, q == chosen),
+		})
 	}
 	active, most := d.state.Account.Active, d.plan.MaxActive
 	x.Steps = append(x.Steps, Step{Check: CheckSlot, Passed: active < most, Active: active, MaxActive: most})
 	return x, nil
 }
 
-// explainPockets lists the usable pockets in burn order, then the others that are open.
-func (d *decision) explainPockets(q *quote, feature string) []Pocket {
+// explainPockets lists the usable pockets in burn order, then the others that are open. Only the chosen alternative takes.
+func (d *decision) explainPockets(q *quote, feature string, chosen bool) []Pocket {
 	var pockets []Pocket
 	listed := map[ID]bool{}
 	left := q.needed
@@ -94,7 +105,7 @@ func (d *decision) explainPockets(q *quote, feature string) []Pocket {
 		if _, stored := d.state.Grant(g.ID); !stored {
 			p.Use = PocketWaiting
 		}
-		if q.payable() {
+		if chosen && q.payable() {
 			p.Takes = min(left, p.Available)
 			left -= p.Takes
 		}
