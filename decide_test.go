@@ -23,20 +23,26 @@ var update = flag.Bool("update", false, "rewrite the golden outputs of testdata/
 //
 //	clock 2026-12-01T10:00:00Z            moves the clock, also backwards;  wait 15m
 //	catalog example                       the catalog of harness_test.go; or a small one, in indented lines
-//	put ann lang=ru zone=Europe/Moscow blocked=yes notices=no
+//	put ann lang=ru zone=Europe/Moscow blocked=yes notices=no metadata=a:b
 //	plan ann pro
 //	grant ann credit 9 source=purchase starts=1h ends=24h priority=5 features=a,b reason="…" key=g1
 //	adjust ann credit -5 reason="…" key=a1
-//	reserve ann image.generate quantity=3 ttl=10m surface=bot usage=… metadata=… key=m1 [dry]
+//	reserve ann image.generate quantity=3 ttl=10m surface=bot usage=input:1200,output:4096 metadata=a:b key=m1 [dry]
+//	charge ann image.generate amount=4 key=c1      with what reserve takes
 //	start m1 worker=w1 token=t1 lease=60s
 //	heartbeat m1 token=t1 lease=60s
-//	commit m1 [amount=3 | quantity=1] token=t1
+//	extend m1 ttl=10m quantity=2 usage=input:9000 token=t1
+//	commit m1 [amount=3 | quantity=1 | usage=input:1000] token=t1      usage= alone names no kind
+//	in_doubt m1 token=t1
 //	release m1 cause=failed token=t1
 //	cancel m1
 //	force m1 commit 2 reason="…"          or: force m1 release
 //	refund m1 2 ended=correction reason="…" key=r1
 //	expire ann
+//	delete ann
 //	balance ann   grants ann   show m1   entries ann last=3   events ann last=3
+//	balance ann at=2026-12-01T10:00:00Z   what was believed at that moment
+//	explain ann image.generate quantity=3
 //
 // Reservations are called by the key they were made under, or by as=name. Grants are called by their key, cycles of an
 // allowance by their source and number. Every command takes project=… and retry (ask anew where a refusal is recorded),
@@ -345,6 +351,21 @@ func (l *line) pairs(name string) map[string]string {
 	return pairs
 }
 
+// amounts are pairs of a kind and a count; nil where the option is not there, and empty where it names none.
+func (l *line) amounts(name string) map[string]holdfast.Amount {
+	if !l.has(name) {
+		return nil
+	}
+	amounts := map[string]holdfast.Amount{}
+	if l.options[name] == "" {
+		delete(l.options, name)
+	}
+	for kind, count := range l.pairs(name) {
+		amounts[kind] = l.integer(count)
+	}
+	return amounts
+}
+
 // verbs are the words of the script language.
 var verbs map[string]func(s *script, l *line, detail []string) string
 
@@ -358,14 +379,19 @@ func init() {
 		"grant":     (*script).grant,
 		"adjust":    (*script).adjust,
 		"reserve":   (*script).reserve,
+		"charge":    (*script).charge,
 		"start":     (*script).start,
 		"heartbeat": (*script).heartbeat,
+		"extend":    (*script).extend,
+		"in_doubt":  (*script).inDoubt,
 		"commit":    (*script).commit,
 		"release":   (*script).release,
 		"cancel":    (*script).cancel,
 		"force":     (*script).force,
 		"refund":    (*script).refund,
 		"expire":    (*script).expire,
+		"delete":    (*script).delete,
+		"explain":   (*script).explain,
 		"balance":   (*script).showBalance,
 		"grants":    (*script).showGrants,
 		"show":      (*script).showReservation,
@@ -484,24 +510,35 @@ func (s *script) adjust(l *line, _ []string) string {
 
 func (s *script) reserve(l *line, _ []string) string {
 	account := l.word("an account")
+	return s.asked(l, account, s.readReserve(l))
+}
+
+func (s *script) charge(l *line, _ []string) string {
+	account := l.word("an account")
+	op := holdfast.Charge{Amount: l.amount("amount")}
+	op.Reserve = s.readReserve(l)
+	return s.asked(l, account, op)
+}
+
+func (s *script) readReserve(l *line) holdfast.Reserve {
 	op := holdfast.Reserve{
 		Feature: l.word("a feature"), Surface: l.option("surface"), TTL: l.duration("ttl"), Metadata: l.pairs("metadata"), DryRun: l.flag("dry"),
+		Usage: l.amounts("usage"),
 	}
 	if l.has("quantity") {
 		op.Quantity = l.integer(l.option("quantity"))
 	}
-	for kind, count := range l.pairs("usage") {
-		if op.Usage == nil {
-			op.Usage = map[string]holdfast.Amount{}
-		}
-		op.Usage[kind] = l.integer(count)
-	}
+	return op
+}
+
+// asked submits what makes a reservation, and remembers it by its label.
+func (s *script) asked(l *line, account string, op holdfast.Operation) string {
 	label := l.option("as")
 	if label == "" {
 		label = l.options["key"]
 	}
 	done := s.about(l, account, op)
-	if r := done.Reservation; r != nil && !op.DryRun && s.names[r.ID] == "" {
+	if r := done.Reservation; r != nil && !holdfast.IsDryRun(op) && s.names[r.ID] == "" {
 		s.reservations[label] = named{account: holdfast.AccountIDOf(project, account), id: r.ID}
 		s.names[r.ID] = label
 	}
@@ -525,7 +562,25 @@ func (s *script) heartbeat(l *line, _ []string) string {
 func (s *script) commit(l *line, _ []string) string {
 	label := l.word("a reservation")
 	return s.onReservation(l, label, func(id holdfast.ID) holdfast.Operation {
-		return holdfast.Commit{ReservationID: id, LeaseToken: l.option("token"), Amount: l.amount("amount"), Quantity: l.amount("quantity")}
+		return holdfast.Commit{
+			ReservationID: id, LeaseToken: l.option("token"), Amount: l.amount("amount"), Quantity: l.amount("quantity"), Usage: l.amounts("usage"),
+		}
+	})
+}
+
+func (s *script) extend(l *line, _ []string) string {
+	label := l.word("a reservation")
+	return s.onReservation(l, label, func(id holdfast.ID) holdfast.Operation {
+		return holdfast.Extend{
+			ReservationID: id, LeaseToken: l.option("token"), TTL: l.duration("ttl"), Quantity: l.amount("quantity"), Usage: l.amounts("usage"),
+		}
+	})
+}
+
+func (s *script) inDoubt(l *line, _ []string) string {
+	label := l.word("a reservation")
+	return s.onReservation(l, label, func(id holdfast.ID) holdfast.Operation {
+		return holdfast.InDoubt{ReservationID: id, LeaseToken: l.option("token")}
 	})
 }
 
@@ -570,15 +625,33 @@ func (s *script) expire(l *line, _ []string) string {
 	return s.expireStatement(s.about(l, l.word("an account"), holdfast.Expire{}))
 }
 
+func (s *script) delete(l *line, _ []string) string {
+	account := l.word("an account")
+	return s.accountStatement(account, s.about(l, account, holdfast.DeleteAccount{}))
+}
+
+// explain asks why, and writes nothing.
+func (s *script) explain(l *line, _ []string) string {
+	command := s.command(l.word("an account"), "", s.readReserve(l))
+	state := s.load(command)
+	explanation, found := holdfast.Explain(s.catalog, state, command, s.now)
+	if _, changed := state.Changes(); changed {
+		s.fail("explaining changed something")
+	}
+	return s.explanationStatement(explanation, found)
+}
+
 // useCatalog takes the example, or a catalog written in a few words:
 //
 //	catalog 2
 //	  unit credit
-//	  feature draw 1 image or 5 credit ttl=15m
+//	  feature draw 1 image or 5 credit ttl=15m hold=2h cancel=request
+//	  feature chat credit per=1000 rates=input:1,output:4 ttl=10m overrun=debt in_doubt=charge late=absorb
 //	  surface bot ttl=30m
 //	  plan free draw,chat free=chat active=2 gives="3 credit in 24h, 1 image in 48h"
+//	  plan pro draw active=3 debt=credit:1 retired gives="300 credit every term rollover 150, 1 image every day"
 //
-// The first plan is the default one.
+// The first plan is the default one. Allowances come every day, week, month (of the calendar), anniversary or term.
 func (s *script) useCatalog(l *line, detail []string) string {
 	version := l.word("example, or a version")
 	if version == "example" {
@@ -592,18 +665,16 @@ func (s *script) useCatalog(l *line, detail []string) string {
 		case "unit":
 			catalog.Units = append(catalog.Units, holdfast.Unit{Name: part.word("a name")})
 		case "feature":
-			feature := holdfast.Feature{Name: part.word("a name"), TTL: part.duration("ttl")}
-			for len(part.words) > 0 {
-				feature.Prices = append(feature.Prices, holdfast.Price{Amount: part.integer(part.word("an amount")), Unit: part.word("a unit")})
-				part.flag("or")
-			}
-			catalog.Features = append(catalog.Features, feature)
+			catalog.Features = append(catalog.Features, part.readFeature())
 		case "surface":
 			catalog.Surfaces = append(catalog.Surfaces, holdfast.Surface{Name: part.word("a name"), TTL: part.duration("ttl")})
 		case "plan":
 			catalog.Plans = append(catalog.Plans, part.readPlan(len(catalog.Plans) == 0))
 		default:
 			s.fail("a catalog has no %q", kind)
+		}
+		for _, word := range part.words {
+			s.fail("word %q means nothing here", word)
 		}
 		for name := range part.options {
 			s.fail("option %q means nothing here", name)
@@ -613,23 +684,73 @@ func (s *script) useCatalog(l *line, detail []string) string {
 	return fmt.Sprintf("catalog %d", catalog.Version)
 }
 
+func (l *line) readFeature() holdfast.Feature {
+	feature := holdfast.Feature{Name: l.word("a name"), TTL: l.duration("ttl"), MaxHold: l.duration("hold")}
+	feature.Policies = holdfast.Policies{
+		Overrun:       holdfast.Overrun(l.option("overrun")),
+		InDoubt:       holdfast.InDoubtPolicy(l.option("in_doubt")),
+		LateCommit:    holdfast.LatePolicy(l.option("late")),
+		CancelRunning: holdfast.CancelPolicy(l.option("cancel")),
+	}
+	for len(l.words) > 0 {
+		word := l.word("an amount, or the unit of a price by usage")
+		price := holdfast.Price{Unit: word}
+		if n, err := strconv.ParseInt(word, 10, 64); err == nil {
+			price = holdfast.Price{Amount: holdfast.Amount(n), Unit: l.word("a unit")}
+		} else {
+			price.Per, price.Rates = l.integer(l.option("per")), l.amounts("rates")
+		}
+		feature.Prices = append(feature.Prices, price)
+		l.flag("or")
+	}
+	return feature
+}
+
 func (l *line) readPlan(isDefault bool) holdfast.Plan {
-	plan := holdfast.Plan{Name: l.word("a name"), Default: isDefault}
+	plan := holdfast.Plan{Name: l.word("a name"), Default: isDefault, Retired: l.flag("retired")}
 	plan.Features = strings.Split(l.word("features"), ",")
 	plan.FreeFeatures = l.list("free")
 	plan.MaxActive = int(l.integer(l.option("active")))
+	plan.DebtLimits = l.amounts("debt")
 	if !l.has("gives") {
 		return plan
 	}
-	for _, allowance := range strings.Split(l.option("gives"), ", ") {
-		words := strings.Fields(allowance)
+	for _, text := range strings.Split(l.option("gives"), ", ") {
+		plan.Allowances = append(plan.Allowances, l.readAllowance(plan, strings.Fields(text)))
+	}
+	return plan
+}
+
+// readAllowance reads "3 credit in 24h" or "300 credit every term rollover 150".
+func (l *line) readAllowance(plan holdfast.Plan, words []string) holdfast.Allowance {
+	if len(words) == 6 && words[4] == "rollover" {
+		a := l.readAllowance(plan, words[:4])
+		a.Rollover = l.integer(words[5])
+		return a
+	}
+	if len(words) != 4 {
+		l.s.fail("an allowance is written \"3 credit in 24h\" or \"300 credit every term rollover 150\"")
+	}
+	a := holdfast.Allowance{Key: plan.Name + "." + words[1], Unit: words[1], Amount: l.integer(words[0])}
+	if words[2] == "in" {
 		every, err := time.ParseDuration(words[3])
 		if err != nil {
 			l.s.fail("%v", err)
 		}
-		plan.Allowances = append(plan.Allowances, holdfast.Allowance{
-			Key: plan.Name + "." + words[1] + "." + words[3], Unit: words[1], Amount: l.integer(words[0]), Every: holdfast.Cycle{Rolling: every},
-		})
+		a.Key += "." + words[3]
+		a.Every = holdfast.Cycle{Rolling: every}
+		return a
 	}
-	return plan
+	switch words[3] {
+	case "anniversary":
+		a.Every.Anniversary = true
+	case "term":
+		a.Every.Term = true
+	default:
+		a.Every.Calendar = holdfast.Calendar(words[3])
+	}
+	if slices.ContainsFunc(plan.Allowances, func(other holdfast.Allowance) bool { return other.Key == a.Key }) {
+		a.Key += "#2"
+	}
+	return a
 }

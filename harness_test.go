@@ -23,6 +23,8 @@ type world struct {
 	now      time.Time
 	commands int
 	records  map[holdfast.AccountID]*record
+	// caps is the most that a cycle of each allowance could carry over, by any catalog so far.
+	caps map[string]holdfast.Amount
 }
 
 // failer is what *testing.T and *rapid.T have in common.
@@ -61,7 +63,9 @@ var theMorning = time.Date(2026, 12, 1, 10, 0, 0, 0, time.UTC)
 const project = "studio"
 
 func newWorld(t failer) *world {
-	return &world{failer: t, catalog: exampleCatalog(), now: theMorning, records: map[holdfast.AccountID]*record{}}
+	return &world{
+		failer: t, catalog: exampleCatalog(), now: theMorning, records: map[holdfast.AccountID]*record{}, caps: map[string]holdfast.Amount{},
+	}
 }
 
 // exampleCatalog has the numbers of the example catalog, as far as the core supports it: what pro gives for its term of
@@ -113,9 +117,33 @@ func commandID(n int) holdfast.ID {
 	return id
 }
 
+// zoneOf is what the name of a time zone stands for; the empty one is UTC.
+func (w *world) zoneOf(name string) *time.Location {
+	w.Helper()
+	zone, err := time.LoadLocation(name)
+	w.mustHold(err, "time zone")
+	return zone
+}
+
+// resolved passes in the zone that an operation names, as the engine does. One that is not known stays unresolved.
+func resolved(op holdfast.Operation) holdfast.Operation {
+	put, ok := op.(holdfast.PutAccount)
+	if !ok || put.TimeZone == nil {
+		return op
+	}
+	put.Zone, _ = time.LoadLocation(*put.TimeZone)
+	return put
+}
+
 // submit loads, decides and saves, again where the core asks for it.
 func (w *world) submit(command holdfast.Command) result {
 	w.Helper()
+	command.Do = resolved(command.Do)
+	for _, plan := range w.catalog.Plans {
+		for _, a := range plan.Allowances {
+			w.caps[a.Key] = max(w.caps[a.Key], a.Rollover)
+		}
+	}
 	all := result{operation: command.Do.Name()}
 	for rounds := 1; ; rounds++ {
 		outcome, changes := w.round(command)
@@ -157,6 +185,7 @@ func (w *world) round(command holdfast.Command) (holdfast.Outcome, *holdfast.Cha
 		w.Fatalf("%s: the order of rows decides:\n%s\n%s", command.Do.Name(), inJSON(outcome), inJSON(other))
 	}
 
+	w.checkExplained(command, outcome)
 	w.checkManners(command, outcome, changes, changed)
 	if !changed {
 		return outcome, nil
@@ -175,7 +204,7 @@ func (w *world) load(commands ...holdfast.Command) *holdfast.State {
 		state.Account.ID = id
 		return state
 	}
-	state := &holdfast.State{Account: stored.account}
+	state := &holdfast.State{Account: stored.account, Zones: w.zones(stored)}
 	var overdue []*holdfast.Reservation
 	named, keys := map[holdfast.ID]bool{}, map[string]bool{}
 	for _, command := range commands {
@@ -212,6 +241,11 @@ func (w *world) load(commands ...holdfast.Command) *holdfast.State {
 	return state.Clone() // so that nothing which is decided touches what is stored
 }
 
+func (w *world) zones(stored *record) holdfast.Zones {
+	w.Helper()
+	return holdfast.Zones{Account: w.zoneOf(stored.account.TimeZone), Anchor: w.zoneOf(stored.account.AnchorZone)}
+}
+
 func (stored *record) overdue(op holdfast.Operation, now time.Time) []*holdfast.Reservation {
 	by := holdfast.LoadsOverdue(op, now)
 	if by.IsZero() {
@@ -229,6 +263,65 @@ func (stored *record) overdue(op holdfast.Operation, now time.Time) []*holdfast.
 	return due
 }
 
+// checkExplained compares a reserve with what an explanation of it says.
+func (w *world) checkExplained(command holdfast.Command, outcome holdfast.Outcome) {
+	w.Helper()
+	if _, ok := command.Do.(holdfast.Reserve); !ok || outcome.Replayed || outcome.Again || outcome.Reason == holdfast.KeyReused {
+		return
+	}
+	state := w.load(command)
+	if known, ok := state.Answer(command.Key); ok && known.Command == command.ID {
+		return // its own retry is told what was decided then
+	}
+	explanation, found := holdfast.Explain(w.catalog, state, command, w.now)
+	if _, changed := state.Changes(); changed {
+		w.Fatalf("explaining changed something")
+	}
+	if outcome.Reason == holdfast.Invalid {
+		missing := func(p holdfast.Problem) bool { return p.Field == "key" && command.Key == "" } // none is needed to ask
+		if wanted := slices.DeleteFunc(slices.Clone(outcome.Problems), missing); !slices.Equal(found, wanted) {
+			w.Fatalf("what is invalid was explained: %v, and decided as %v", found, wanted)
+		}
+		return
+	}
+	if explanation.Reason != outcome.Reason || explanation.Allowed != (outcome.Reason == "") {
+		w.Fatalf("explained as %q, decided as %q", explanation.Reason, outcome.Reason)
+	}
+	if outcome.Reason != "" {
+		return
+	}
+	taken := map[holdfast.ID]holdfast.Amount{}
+	for _, step := range explanation.Steps {
+		for _, pocket := range step.Pockets {
+			taken[pocket.Grant.ID] += pocket.Takes
+		}
+	}
+	for _, a := range outcome.Reservation.Allocations {
+		taken[a.Grant] -= a.Reserved
+	}
+	for id, difference := range taken {
+		if difference != 0 {
+			w.Fatalf("explained and decided differ by %d of grant %s:\n%s\n%s", difference, id, inJSON(explanation), inJSON(outcome.Reservation))
+		}
+	}
+}
+
+// byTime reports whether a new grant is one that the passing of time opens: a cycle that does not wait to be used, or what
+// was carried over from one.
+func (w *world) byTime(g *holdfast.Grant) bool {
+	if g.Source == holdfast.FromRollover {
+		return true
+	}
+	for _, plan := range w.catalog.Plans {
+		for _, a := range plan.Allowances {
+			if a.Key == g.Allowance && g.Source == holdfast.FromAllowance {
+				return a.Every.Rolling == 0
+			}
+		}
+	}
+	return false
+}
+
 // checkManners checks what holds for every command, whatever it is about.
 func (w *world) checkManners(command holdfast.Command, outcome holdfast.Outcome, changes holdfast.Changes, changed bool) {
 	w.Helper()
@@ -236,7 +329,7 @@ func (w *world) checkManners(command holdfast.Command, outcome holdfast.Outcome,
 	if n := outcome.Refusal; n != nil && !outcome.Replayed && !n.ResetsAt.IsZero() && !n.ResetsAt.After(w.now) {
 		w.Fatalf("%s: refused until %s, which is over", name, n.ResetsAt)
 	}
-	if b := outcome.Balance; b != nil && (b.Available < 0 || b.Reserved < 0) {
+	if b := outcome.Balance; b != nil && (b.Available < 0 || b.Reserved < 0 || b.Debt < 0) {
 		w.Fatalf("%s: a balance below zero: %s", name, inJSON(b))
 	}
 	var answered bool // before, and by this very command
@@ -244,25 +337,40 @@ func (w *world) checkManners(command holdfast.Command, outcome holdfast.Outcome,
 		known, ok := stored.answers[command.Key]
 		answered = ok && known.answer.Command == command.ID && !command.RetryRefused
 	}
-	if reserve, ok := command.Do.(holdfast.Reserve); ok && reserve.DryRun || outcome.Replayed || answered {
+	if holdfast.IsDryRun(command.Do) || outcome.Replayed || answered {
 		if changed {
 			w.Fatalf("%s: a dry run or a replay writes %s", name, inJSON(changes))
 		}
 		return
 	}
 	if outcome.Reason != "" || !outcome.Changed && !outcome.Again {
-		if len(changes.NewGrants)+len(changes.NewReservations) > 0 {
-			w.Fatalf("%s: nothing was to be done (%s), and yet something new is written", name, outcome.Reason)
-		}
-		for _, e := range changes.Entries {
-			if e.Kind != holdfast.EntryVoid && e.Kind != holdfast.EntryExpire {
-				w.Fatalf("%s: nothing was to be done (%s), and yet money moved by entry %s", name, outcome.Reason, e.Kind)
-			}
-		}
+		w.checkNothingDone(name, outcome, changes)
 	}
 	recorded := slices.ContainsFunc(changes.Answers, func(a *holdfast.Answer) bool { return a.Key == command.Key })
 	if wanted := command.Key != "" && outcome.Reason.Recorded() && !outcome.Again; recorded != wanted {
 		w.Fatalf("%s: answer %q recorded: %t, and it should be %t", name, outcome.Reason, recorded, wanted)
+	}
+}
+
+// checkNothingDone: a command that was refused, or changed nothing, writes only what time has done meanwhile.
+func (w *world) checkNothingDone(name string, outcome holdfast.Outcome, changes holdfast.Changes) {
+	w.Helper()
+	if len(changes.NewReservations) > 0 || slices.ContainsFunc(changes.NewGrants, func(g *holdfast.Grant) bool { return !w.byTime(g) }) {
+		w.Fatalf("%s: nothing was to be done (%s), and yet something new is written: %s", name, outcome.Reason, inJSON(changes))
+	}
+	stored := w.records[changes.Account.ID]
+	for _, e := range changes.Entries {
+		allowed := false
+		switch e.Kind {
+		case holdfast.EntryVoid, holdfast.EntryExpire, holdfast.EntryRollover, holdfast.EntryGrant, holdfast.EntryRepay:
+			allowed = true
+		case holdfast.EntryRelease, holdfast.EntryCommit: // overdue, and asked to stop or in doubt
+			before := stored.reservation(e.Reservation)
+			allowed = before != nil && (before.InDoubt && before.Overdue(w.now) || !before.CancelRequestedAt.IsZero() && !w.now.Before(before.LeaseExpiresAt))
+		}
+		if !allowed {
+			w.Fatalf("%s: nothing was to be done (%s), and yet money moved by entry %s", name, outcome.Reason, e.Kind)
+		}
 	}
 }
 
@@ -311,8 +419,26 @@ func (w *world) save(id holdfast.AccountID, changes holdfast.Changes) {
 		answered[a.Key] = true
 		w.writeAnswer(stored, a)
 	}
+	if changes.Erase {
+		w.erase(stored)
+	}
 	w.checkLastBalances(stored, changes.Entries)
 	w.checkStored(stored)
+}
+
+// erase forgets what is personal in rows that were not loaded.
+func (w *world) erase(stored *record) {
+	w.Helper()
+	for _, r := range stored.reservations {
+		r.Metadata = nil
+	}
+	for key, kept := range stored.answers {
+		var outcome holdfast.Outcome
+		w.mustHold(json.Unmarshal(kept.outcome, &outcome), "recorded answer")
+		outcome.ForgetPerson()
+		kept.outcome = []byte(inJSON(outcome))
+		stored.answers[key] = kept
+	}
 }
 
 func (w *world) writeGrant(stored *record, g *holdfast.Grant, isNew bool) {
@@ -326,8 +452,11 @@ func (w *world) writeGrant(stored *record, g *holdfast.Grant, isNew bool) {
 		return
 	}
 	before, after := *stored.grants[i], *g
+	if after.Rolled < before.Rolled || !after.EndsAt.Equal(before.EndsAt) && (g.Allowance == "" || before.Ended(w.now)) {
+		w.Fatalf("grant %s: what was carried over, or its end, moved as it must not: %s, was %s", g.ID, inJSON(after), inJSON(before))
+	}
 	for _, g := range []*holdfast.Grant{&before, &after} { // whatever else a grant is, never changes
-		g.Reserved, g.Used, g.Voided, g.Open = 0, 0, 0, false
+		g.Reserved, g.Used, g.Voided, g.Rolled, g.Open, g.EndsAt = 0, 0, 0, 0, false, time.Time{}
 	}
 	if !reflect.DeepEqual(before, after) {
 		w.Fatalf("grant %s has become another one: %s, was %s", g.ID, inJSON(after), inJSON(before))
@@ -435,6 +564,7 @@ func (w *world) checkStored(stored *record) {
 			w.Fatalf("grant %s is closed, and nobody will ever see its %d available and %d reserved", g.ID, left, g.Reserved)
 		}
 	}
+	w.checkCycles(stored)
 	told := map[int64]int{}
 	for _, e := range stored.events {
 		if e.Entry > 0 {
@@ -446,6 +576,46 @@ func (w *world) checkStored(stored *record) {
 			w.Fatalf("entry %d (%s) is told of by %d events", e.No, e.Kind, told[e.No])
 		}
 	}
+}
+
+// checkCycles proves that no cycle of an allowance was in force beside another one, and that not more was carried over
+// from any than its cap, all of it into pockets of their own.
+func (w *world) checkCycles(stored *record) {
+	w.Helper()
+	last := map[string]*holdfast.Grant{}
+	for _, g := range stored.grants { // in the order in which they were opened
+		if g.Source != holdfast.FromAllowance {
+			continue
+		}
+		if before := last[g.Allowance]; before != nil && before.EndsAt.After(latest(g.StartsAt, g.CreatedAt)) {
+			w.Fatalf("two cycles of %s at once: until %s, and from %s", g.Allowance, before.EndsAt, g.StartsAt)
+		}
+		last[g.Allowance] = g
+		var carried holdfast.Amount
+		for _, other := range stored.grants {
+			if other.Source == holdfast.FromRollover && other.Allowance == g.Allowance && other.StartsAt.Equal(g.EndsAt) {
+				carried += other.Granted
+			}
+		}
+		if carried != g.Rolled || g.Rolled > w.caps[g.Allowance] {
+			w.Fatalf("of the cycle until %s %d were carried over, its grant says %d, its cap is %d", g.EndsAt, carried, g.Rolled, w.caps[g.Allowance])
+		}
+	}
+	for _, r := range stored.reservations {
+		if most := r.Reserved; r.Policies.Overrun == holdfast.OverrunCap && r.Used > most || r.Debt > 0 && r.Policies.Overrun != holdfast.OverrunDebt || r.LateUsed > most {
+			w.Fatalf("reservation %s was charged more than its policy allows: %s", r.ID, inJSON(r))
+		}
+		if r.Price.Amount == 0 && !r.Price.ByUsage() && r.Used+r.LateUsed+r.Debt > 0 {
+			w.Fatalf("reservation %s was made for nothing, and was charged: %s", r.ID, inJSON(r))
+		}
+	}
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // verify proves all accounts.
@@ -466,11 +636,12 @@ func (w *world) stored(account string) *record {
 
 // view is the account as people are shown it now.
 func (w *world) view(account string) *holdfast.AccountView {
+	w.Helper()
 	stored, ok := w.records[holdfast.AccountIDOf(project, account)]
 	if !ok {
 		return holdfast.View(w.catalog, holdfast.NewState(project, account), w.now)
 	}
-	state := &holdfast.State{Account: stored.account}
+	state := &holdfast.State{Account: stored.account, Zones: w.zones(stored)}
 	for _, g := range stored.grants {
 		if g.Open {
 			state.Grants = append(state.Grants, g)
@@ -480,6 +651,28 @@ func (w *world) view(account string) *holdfast.AccountView {
 	view := holdfast.View(w.catalog, state, w.now)
 	if _, changed := state.Changes(); changed || inJSON(stored.grants) != before {
 		w.Fatalf("looking at an account changed it")
+	}
+	return view
+}
+
+// believed is the account as it was believed to be at an earlier moment.
+func (w *world) believed(account string, at time.Time) *holdfast.AccountView {
+	w.Helper()
+	stored := w.stored(account)
+	state := &holdfast.State{Account: stored.account, Grants: stored.grants, Zones: w.zones(stored)}
+	newestFirst := func(yield func(holdfast.Entry, error) bool) {
+		for _, e := range slices.Backward(stored.entries) {
+			if !yield(e, nil) {
+				return
+			}
+		}
+	}
+	before := inJSON(stored.grants)
+	past, err := holdfast.Rewind(state, newestFirst, at)
+	w.mustHold(err, "rewind")
+	view := holdfast.View(w.catalog, past, at)
+	if inJSON(stored.grants) != before {
+		w.Fatalf("looking back changed what is stored")
 	}
 	return view
 }

@@ -2,6 +2,7 @@ package holdfast_test
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -64,22 +65,37 @@ func (s *script) reservationStatement(label string, done result) string {
 
 func (s *script) headline(label string, r *holdfast.Reservation, done result) string {
 	switch {
+	case done.DryRun && done.operation == "charge":
+		return fmt.Sprintf("would charge %d %s from %s", r.Reserved, r.Price.Unit, s.allocations(r))
 	case done.DryRun:
 		return fmt.Sprintf("would reserve %d %s from %s", r.Reserved, r.Price.Unit, s.allocations(r))
 	case !done.Changed:
 		return fmt.Sprintf("unchanged %s %s", label, reservationFigures(r))
 	case done.Lease != nil:
-		return fmt.Sprintf("%s %s", label, r.State)
+		return fmt.Sprintf("%s %s%s", label, r.State, marks(r))
 	case done.Settlement == nil:
-		return fmt.Sprintf("%s %s %d %s from %s", r.State, label, r.Reserved, r.Price.Unit, s.allocations(r))
+		return fmt.Sprintf("%s %s %d %s from %s%s", r.State, label, r.Reserved, r.Price.Unit, s.allocations(r), marks(r))
 	case done.Settlement.Late:
 		return fmt.Sprintf("late %s %s", label, reservationFigures(r))
 	}
-	moved := figures("returned", done.Settlement.Returned, "voided", done.Settlement.Voided, "unbilled", done.Settlement.Unbilled)
+	moved := figures("owed", r.Debt, "returned", done.Settlement.Returned, "voided", done.Settlement.Voided, "unbilled", done.Settlement.Unbilled)
 	if done.operation == "refund" {
-		return strings.TrimSpace(fmt.Sprintf("refunded %s %d of %d %s", label, r.Refunded, r.Charged(), moved))
+		moved = figures("returned", done.Settlement.Returned, "voided", done.Settlement.Voided)
+		return strings.TrimSpace(fmt.Sprintf("refunded %s %d of %d %s", label, r.Refunded, r.Charged()+r.Debt, moved))
 	}
 	return strings.TrimSpace(fmt.Sprintf("%s %s", reservationHead(label, r), moved))
+}
+
+// marks are what a live reservation waits for.
+func marks(r *holdfast.Reservation) string {
+	var text string
+	if r.InDoubt {
+		text += ", in doubt"
+	}
+	if r.Live() && !r.CancelRequestedAt.IsZero() {
+		text += ", asked to stop"
+	}
+	return text
 }
 
 // reservationHead says how a reservation ended: what a commit used, or why it was released.
@@ -105,15 +121,19 @@ func reservationFigures(r *holdfast.Reservation) string {
 	if !r.LateAt.IsZero() {
 		state += fmt.Sprintf(" late used %d", r.LateUsed)
 	}
-	return strings.TrimSpace(state + " " + figures("unbilled", r.Unbilled, "refunded", r.Refunded))
+	return strings.TrimSpace(state+" "+figures("owed", r.Debt, "unbilled", r.Unbilled, "refunded", r.Refunded)) + marks(r)
 }
 
-// allocations names the pockets, those of a late commit included.
+// allocations names the pockets, those of an overrun or a late commit included.
 func (s *script) allocations(r *holdfast.Reservation) string {
 	var words []string
 	for _, a := range r.Allocations {
 		if a.Reserved == 0 {
-			words = append(words, fmt.Sprintf("late %s:%d", s.pocket(a.Grant, a.Source), a.Used))
+			when := "over"
+			if !r.LateAt.IsZero() {
+				when = "late"
+			}
+			words = append(words, fmt.Sprintf("%s %s:%d", when, s.pocket(a.Grant, a.Source), a.Used))
 			continue
 		}
 		words = append(words, fmt.Sprintf("%s:%d", s.pocket(a.Grant, a.Source), a.Reserved))
@@ -152,20 +172,33 @@ func cycleStatement(c *holdfast.CycleNumbers) string {
 	return fmt.Sprintf("cycle of %d used %d reserved %d from %s to %s", c.Granted, c.Used, c.Reserved, moment(c.StartsAt), moment(c.EndsAt))
 }
 
-// sideEffects tells which other reservations expired, which grants were voided by time, and that the core asked again.
+// sideEffects tells which other reservations ended and how, what time did to grants, what was repaid, and that the core
+// asked again.
 func (s *script) sideEffects(own holdfast.ID, done result) string {
-	var expired []string
-	voided := holdfast.Amount(0)
+	ended := map[holdfast.ReservationState][]string{}
+	var opened []string
+	var voided, carried, repaid holdfast.Amount
 	for _, changes := range done.saved {
 		for _, r := range changes.Reservations {
-			if r.State == holdfast.Expired && r.ID != own && r.LateAt.IsZero() {
-				expired = append(expired, s.names[r.ID])
+			if !r.Live() && r.ID != own && r.LateAt.IsZero() {
+				ended[r.State] = append(ended[r.State], s.names[r.ID])
+			}
+		}
+		for _, g := range changes.NewGrants {
+			if s.byTime(g) && g.Source == holdfast.FromAllowance {
+				opened = append(opened, fmt.Sprintf("%s %d to %s", s.pocket(g.ID, g.Source), g.Granted, moment(g.EndsAt)))
 			}
 		}
 		for _, e := range changes.Entries {
+			if e.Kind == holdfast.EntryRepay {
+				repaid -= e.Debt
+			}
 			for _, delta := range e.Deltas {
-				if e.Kind == holdfast.EntryVoid {
+				switch e.Kind {
+				case holdfast.EntryVoid:
 					voided += delta.Voided
+				case holdfast.EntryRollover:
+					carried += delta.Voided
 				}
 			}
 		}
@@ -174,14 +207,25 @@ func (s *script) sideEffects(own holdfast.ID, done result) string {
 		voided -= done.Settlement.Voided
 	}
 	var parts []string
-	switch {
-	case len(expired) > 10:
-		parts = append(parts, fmt.Sprintf("expired %d", len(expired)))
-	case len(expired) > 0:
-		parts = append(parts, "expired "+strings.Join(expired, " "))
+	for _, state := range []holdfast.ReservationState{holdfast.Committed, holdfast.Released, holdfast.Expired} {
+		switch names := ended[state]; {
+		case len(names) > 10:
+			parts = append(parts, fmt.Sprintf("%s %d", state, len(names)))
+		case len(names) > 0:
+			parts = append(parts, string(state)+" "+strings.Join(names, " "))
+		}
 	}
 	if voided > 0 {
 		parts = append(parts, fmt.Sprintf("time voided %d", voided))
+	}
+	if carried > 0 {
+		parts = append(parts, fmt.Sprintf("carried over %d", carried))
+	}
+	if len(opened) > 0 {
+		parts = append(parts, "opened "+strings.Join(opened, ", "))
+	}
+	if repaid > 0 {
+		parts = append(parts, fmt.Sprintf("repaid %d", repaid))
 	}
 	if len(done.saved) > 1 {
 		parts = append(parts, fmt.Sprintf("in %d rounds", len(done.saved)))
@@ -222,6 +266,9 @@ func refusalNumbers(n *holdfast.Refusal) []string {
 	if n.Cycle != nil {
 		parts = append(parts, cycleStatement(n.Cycle))
 	}
+	if n.Estimated {
+		parts = append(parts, "estimated, affordable "+usageStatement(n.AffordableUsage))
+	}
 	if !n.ResetsAt.IsZero() {
 		parts = append(parts, "resets "+moment(n.ResetsAt))
 	}
@@ -236,6 +283,21 @@ func refusalNumbers(n *holdfast.Refusal) []string {
 		parts = append(parts, "pay by "+strings.Join(ways, " or "))
 	}
 	return parts
+}
+
+func usageStatement(usage map[string]holdfast.Amount) string {
+	var words []string
+	for _, kind := range slices.Sorted(maps.Keys(usage)) {
+		words = append(words, fmt.Sprintf("%s:%d", kind, usage[kind]))
+	}
+	return strings.Join(words, " ")
+}
+
+func priceStatement(p holdfast.Price) string {
+	if p.ByUsage() {
+		return fmt.Sprintf("%s per %d of %s", p.Unit, p.Per, usageStatement(p.Rates))
+	}
+	return fmt.Sprintf("%d %s", p.Amount, p.Unit)
 }
 
 func (s *script) grantStatement(done result) string {
@@ -279,7 +341,10 @@ func (s *script) accountStatement(account string, done result) string {
 	if !done.Changed {
 		head = "unchanged " + head
 	}
-	if view.Account.Blocked {
+	switch {
+	case !view.Account.DeletedAt.IsZero():
+		head += " deleted"
+	case view.Account.Blocked:
 		head += " blocked"
 	}
 	parts := []string{prefix(done) + head}
@@ -303,6 +368,11 @@ func (s *script) expireStatement(done result) string {
 func (s *script) showBalance(l *line, _ []string) string {
 	account := l.word("an account")
 	view := s.view(account)
+	if l.has("at") {
+		at := l.moment("at")
+		view = s.believed(account, at)
+		account += " at " + moment(at)
+	}
 	head := fmt.Sprintf("%s on %s, active %d of %d", account, view.Plan, view.Account.Active, view.MaxActive)
 	if !view.Exists {
 		head = fmt.Sprintf("%s, not seen yet, would be on %s", account, view.Plan)
@@ -331,7 +401,7 @@ func (s *script) showReservation(l *line, _ []string) string {
 	r := s.records[target.account].reservation(target.id)
 	parts := []string{
 		fmt.Sprintf("%s is %s", label, reservationFigures(r)),
-		fmt.Sprintf("%s × %d at %d %s", r.Feature, r.Quantity, r.Price.Amount, r.Price.Unit),
+		fmt.Sprintf("%s × %d at %s", r.Feature, r.Quantity, priceStatement(r.Price)),
 		fmt.Sprintf("reserved %d from %s", r.Reserved, s.allocations(r)),
 		fmt.Sprintf("catalog %d", r.CatalogVersion),
 		"until " + moment(r.ExpiresAt),
@@ -341,6 +411,15 @@ func (s *script) showReservation(l *line, _ []string) string {
 	}
 	if !r.EndedAt.IsZero() {
 		parts = append(parts, "ended "+moment(r.EndedAt))
+	}
+	if len(r.Usage) > 0 {
+		parts = append(parts, "at most "+usageStatement(r.Usage))
+	}
+	if len(r.Reported) > 0 {
+		parts = append(parts, "reported "+usageStatement(r.Reported))
+	}
+	if len(r.Metadata) > 0 {
+		parts = append(parts, fmt.Sprintf("%d metadata", len(r.Metadata)))
 	}
 	return statement(parts...)
 }
@@ -384,8 +463,14 @@ func (s *script) entryLine(e holdfast.Entry) string {
 		}
 		words = append(words, s.pocket(delta.Grant, "?")+" "+strings.Join(moves, " "))
 	}
+	if e.Debt != 0 {
+		words = append(words, fmt.Sprintf("owed %+d", e.Debt))
+	}
 	if e.Unit != "" {
 		words = append(words, fmt.Sprintf("%s %d available %d reserved", e.Unit, e.Available, e.Reserved))
+	}
+	if e.Owed != 0 {
+		words = append(words, fmt.Sprintf("%d owed", e.Owed))
 	}
 	if !e.EffectiveAt.Equal(e.RecordedAt) {
 		words = append(words, "effective "+moment(e.EffectiveAt))
@@ -408,10 +493,47 @@ func (s *script) showEvents(l *line, _ []string) string {
 		if name := s.names[e.Reservation]; name != "" {
 			words = append(words, name)
 		}
-		if e.Entry == 0 {
+		if e.Figure != 0 || e.Kind == holdfast.EventReportedAfterEnd {
 			words = append(words, fmt.Sprintf("figure %d", e.Figure))
 		}
 		lines = append(lines, "  "+strings.Join(words, " "))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// explanationStatement tells every step with its numbers, the pockets indented below.
+func (s *script) explanationStatement(x *holdfast.Explanation, found []holdfast.Problem) string {
+	if x == nil {
+		var fields []string
+		for _, p := range found {
+			fields = append(fields, p.Field)
+		}
+		return "refused invalid " + strings.Join(fields, ", ")
+	}
+	lines := []string{x.Feature + " would be granted"}
+	if !x.Allowed {
+		lines[0] = fmt.Sprintf("%s would be refused %s", x.Feature, x.Reason)
+	}
+	for _, step := range x.Steps {
+		passed := "no "
+		if step.Passed {
+			passed = "yes"
+		}
+		text := fmt.Sprintf("  %s %s", passed, step.Check)
+		switch step.Check {
+		case holdfast.CheckPrice:
+			text += fmt.Sprintf(" %d %s, %d available, %d held", step.Needed, step.Unit, step.Available, step.Held)
+		case holdfast.CheckSlot:
+			text += fmt.Sprintf(" %d of %d", step.Active, step.MaxActive)
+		}
+		lines = append(lines, text)
+		for _, p := range step.Pockets {
+			words := fmt.Sprintf("        %s %s, %d available", s.pocket(p.Grant.ID, p.Grant.Source), p.Use, p.Available)
+			if p.Takes > 0 {
+				words += fmt.Sprintf(", takes %d", p.Takes)
+			}
+			lines = append(lines, words)
+		}
 	}
 	return strings.Join(lines, "\n")
 }
