@@ -268,6 +268,9 @@ func (f *Feature) ByUsage() bool {
 // ByUsage reports whether the price depends on usage.
 func (p Price) ByUsage() bool { return p.Per > 0 }
 
+// free reports whether the price is nothing at all, as that of a plan's free feature.
+func (p Price) free() bool { return p.Amount == 0 && !p.ByUsage() }
+
 // pricesOn are the alternatives of the feature on this plan: its own, or nothing at all where the plan has it free.
 func (f *Feature) pricesOn(plan *Plan) []Price {
 	if slices.Contains(plan.FreeFeatures, f.Name) {

@@ -107,12 +107,13 @@ func (op Commit) figure(r *Reservation) (Amount, *Problem) {
 }
 
 // commit charges what was used: up to what was reserved in the order of its allocations, and the rest goes back to where
-// it came from. What was reported beyond it follows the overrun policy; of work that was asked to stop it is not charged.
+// it came from. What was reported beyond it follows the overrun policy; of work that was asked to stop, and of what the plan
+// has free, it is not charged.
 func (d *decision) commit(r *Reservation, figure Amount, reason string) Outcome {
 	held := min(figure, r.Reserved)
 	over := figure - held
 	policy := r.Policies.Overrun
-	if !r.CancelRequestedAt.IsZero() {
+	if !r.CancelRequestedAt.IsZero() || r.Price.free() {
 		policy = OverrunCap
 	}
 	var extra []part

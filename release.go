@@ -180,7 +180,7 @@ func (op Force) decide(d *decision) Outcome {
 		return invalid("amount", "use at most what is reserved")
 	case !r.Live() && op.End == EndRelease:
 		return d.releasedBefore(r)
-	case r.State == Committed && *op.Amount == r.Used+r.Unbilled:
+	case r.State == Committed && *op.Amount == r.Used+r.Debt+r.Unbilled:
 		return d.unchanged(r)
 	case !r.Live():
 		return d.refuseWith(AlreadyEnded, r)
