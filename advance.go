@@ -1,19 +1,36 @@
 package holdfast
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"time"
 )
 
-// Advance applies what the passing of time has done to the account. What is left in a grant that ended is carried into
+// Advance applies what the passing of time has done to the account. What was bought for later repays what is owed. What is left in a grant that ended is carried into
 // the next cycle, as far as its allowance allows, and voided. Then the cycles that contain now are opened; of missed ones
 // only those. A rolling window needs no act: it begins with the first allocation taken from it, and until then pockets
 // shows it as not started. Reads and dry runs advance a copy and write nothing.
 func (d *decision) advance() {
 	d.advanceSubscription()
+	d.repayFromBegun()
 	d.endGrants(func(g *Grant) time.Time { return g.EndsAt })
 	if d.state.Account.DeletedAt.IsZero() {
 		d.openCycles()
+	}
+}
+
+// repayFromBegun lets pockets that were bought for later repay what is owed, at their beginning.
+func (d *decision) repayFromBegun() {
+	if len(d.state.Account.Debts) == 0 {
+		return
+	}
+	begun := slices.DeleteFunc(slices.Clone(d.state.Grants), func(g *Grant) bool {
+		return g.Source != FromPurchase || g.StartsAt.After(d.now) || !g.StartsAt.After(d.state.Account.DecidedAt)
+	})
+	slices.SortFunc(begun, func(a, b *Grant) int { return cmp.Or(a.StartsAt.Compare(b.StartsAt), burnsBefore(a, b)) })
+	for _, g := range begun {
+		d.repay(g)
 	}
 }
 

@@ -108,32 +108,6 @@ func IsDryRun(op Operation) bool {
 	return false
 }
 
-// LoadsOverdue says which live reservations the operation may end besides the one that it names: those whose ExpiresAt is
-// at or before the time. Zero: none.
-func LoadsOverdue(op Operation, now time.Time) time.Time {
-	switch op.(type) {
-	case Reserve, Charge, Extend, Expire:
-		return now
-	case DeleteAccount:
-		return endOfTime
-	}
-	return time.Time{}
-}
-
-// endOfTime is later than any reservation expires.
-var endOfTime = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
-
-// IsDryRun reports whether the operation only asks what would happen.
-func IsDryRun(op Operation) bool {
-	switch op := op.(type) {
-	case Reserve:
-		return op.DryRun
-	case Charge:
-		return op.DryRun
-	}
-	return false
-}
-
 // base gives operations the answers that most of them share.
 type base struct{}
 
