@@ -3,8 +3,8 @@ package holdfast
 import "time"
 
 // Extend gives a live reservation more time, or a larger upper bound at the price it was made at, or both: all of it or
-// nothing. A smaller bound, or an earlier end, changes nothing. Growing is new spending and is judged like a reserve, but
-// for the slot, which it has.
+// nothing. A smaller bound, or an earlier end, changes nothing, and work that was asked to stop gets neither time nor a larger
+// bound. Growing is new spending and is judged like a reserve, but for the slot, which it has.
 //
 // Refuses, in this order: NotFound, Invalid, AlreadyEnded, StaleLease, AccountBlocked, FeatureNotInPlan, Insufficient or
 // HeldByActive. A refused growth leaves the reservation as it was.
@@ -58,6 +58,11 @@ func (op Extend) decide(d *decision) Outcome {
 	if d.outlived(r) {
 		return d.refuseWith(AlreadyEnded, r)
 	}
+	if !r.CancelRequestedAt.IsZero() {
+		outcome := d.done(r)
+		outcome.Changed = false
+		return outcome
+	}
 	if more := needed - r.Reserved; more > 0 {
 		if refusal := d.grow(op, r, more); refusal != nil {
 			return *refusal
@@ -66,10 +71,10 @@ func (op Extend) decide(d *decision) Outcome {
 	// From here on the command succeeds.
 	changed := needed > r.Reserved || op.larger(r)
 	if changed {
-		op.record(r)
+		op.record(d, r)
 		r.Reserved = max(r.Reserved, needed)
 	}
-	if op.TTL > 0 && r.CancelRequestedAt.IsZero() {
+	if op.TTL > 0 {
 		before := r.ExpiresAt
 		r.moveExpiry(d.now.Add(op.TTL))
 		changed = changed || !r.ExpiresAt.Equal(before)
@@ -87,6 +92,8 @@ func (op Extend) bound(r *Reservation) (Amount, *Problem) {
 	switch {
 	case op.Quantity != nil && r.Price.ByUsage():
 		return 0, &Problem{"quantity", "this is priced by usage: say how much usage at most"}
+	case len(op.Usage) > 0 && r.Price.free():
+		return 0, nil // the plan has it free
 	case len(op.Usage) > 0 && !r.Price.ByUsage():
 		return 0, &Problem{"usage", "this has a fixed price: ask for a larger quantity"}
 	case op.Quantity == nil && len(op.Usage) == 0:
@@ -108,12 +115,15 @@ func (op Extend) larger(r *Reservation) bool {
 	return op.Quantity != nil && *op.Quantity > r.Quantity
 }
 
-func (op Extend) record(r *Reservation) {
+func (op Extend) record(d *decision, r *Reservation) {
 	if op.Quantity != nil {
 		r.Quantity = *op.Quantity
 	}
 	if len(op.Usage) > 0 {
 		r.Usage = op.Usage
+		if r.Price.unrated(r.Usage) {
+			d.tellUnrated(r)
+		}
 	}
 }
 
@@ -121,6 +131,9 @@ func (op Extend) record(r *Reservation) {
 func (d *decision) grow(op Extend, r *Reservation, more Amount) *Outcome {
 	feature := &Feature{Name: r.Feature, Prices: []Price{r.Price}} // as it was when it was reserved
 	what := asked{quantity: r.Quantity, usage: op.Usage}
+	if op.Quantity != nil {
+		what.quantity = *op.Quantity
+	}
 	refuse := func(refused Outcome) *Outcome {
 		if numbers := refused.Refusal; numbers.Estimated {
 			numbers.AffordableUsage = r.Price.affordable(op.Usage, numbers.Available+r.Reserved) // in all, with what it has
