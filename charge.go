@@ -36,6 +36,6 @@ func (op Charge) decide(d *decision) Outcome {
 	if op.Amount != nil {
 		figure = *op.Amount
 	}
-	r.Reported = op.Usage
+	d.report(r, op.Usage)
 	return d.commit(r, figure, "")
 }

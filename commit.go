@@ -58,19 +58,25 @@ func (op Commit) decide(d *decision) Outcome {
 		return Outcome{Reason: Invalid, Problems: []Problem{*problem}}
 	}
 	if !r.Live() {
-		return d.committedBefore(r, op.LeaseToken, figure)
+		return d.committedBefore(op, r, figure)
 	}
 	if !r.leasedTo(op.LeaseToken) {
 		return d.refuseWith(StaleLease, r)
 	}
 	// From here on the command succeeds.
-	if op.Usage != nil {
-		r.Reported = op.Usage
-		if r.Price.unrated(op.Usage) {
-			d.tellUnrated(r)
-		}
-	}
+	d.report(r, op.Usage)
 	return d.commit(r, figure, "")
+}
+
+// report keeps what was used, as it was told.
+func (d *decision) report(r *Reservation, usage map[string]Amount) {
+	if usage == nil {
+		return
+	}
+	r.Reported = usage
+	if r.Price.unrated(usage) {
+		d.tellUnrated(r)
+	}
 }
 
 // figure is what the commit reports, in the reservation's unit.
@@ -179,14 +185,15 @@ func (d *decision) grantOf(a *Allocation) *Grant {
 }
 
 // committedBefore answers a commit of a reservation that has ended.
-func (d *decision) committedBefore(r *Reservation, token string, figure Amount) Outcome {
+func (d *decision) committedBefore(op Commit, r *Reservation, figure Amount) Outcome {
 	settledLate := r.State == Expired && !r.LateAt.IsZero()
 	switch {
 	case r.State == Committed && figure == r.Used+r.Debt+r.Unbilled, settledLate && figure == r.LateUsed+r.Unbilled:
 		return d.unchanged(r)
-	case r.State == Expired && !settledLate && !r.leasedTo(token):
+	case r.State == Expired && !settledLate && !r.leasedTo(op.LeaseToken):
 		return d.refuseWith(StaleLease, r)
 	case r.State == Expired && !settledLate:
+		d.report(r, op.Usage)
 		return d.lateCommit(r, figure)
 	}
 	d.tell(Event{
