@@ -165,9 +165,12 @@ func (f *printer) time(name string, at time.Time) {
 	}
 }
 
+// amounts writes counts of kinds; a zero is what is left out.
 func (f *printer) amounts(name string, values map[string]Amount) {
 	for _, kind := range slices.Sorted(maps.Keys(values)) {
-		f.amount(name+"."+kind, values[kind])
+		if values[kind] != 0 {
+			f.amount(name+"."+kind, values[kind])
+		}
 	}
 }
 

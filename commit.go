@@ -42,6 +42,9 @@ func (op Commit) print(f *printer) {
 	f.text("reservation", op.ReservationID.String())
 	f.optional("amount", op.Amount)
 	f.optional("quantity", op.Quantity)
+	if op.Usage != nil { // of nothing is another figure than none
+		f.text("usage", "")
+	}
 	f.amounts("usage", op.Usage)
 }
 
