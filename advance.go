@@ -15,7 +15,7 @@ func (d *decision) advance() {
 	d.advanceSubscription()
 	d.repayFromBegun()
 	d.endGrants(func(g *Grant) time.Time { return g.EndsAt })
-	if d.state.Account.DeletedAt.IsZero() {
+	if !d.deleted() {
 		d.openCycles()
 	}
 }

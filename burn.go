@@ -18,7 +18,7 @@ func (d *decision) pockets(unit, feature string) []*Grant {
 	}
 	for i := range d.plan.Allowances {
 		a := &d.plan.Allowances[i]
-		if a.Unit == unit && d.state.cycle(a, d.now) == nil {
+		if a.Unit == unit && d.state.cycle(a, d.now) == nil && !d.deleted() {
 			usable = append(usable, d.nextCycle(a))
 		}
 	}

@@ -55,14 +55,11 @@ func decide(catalog *Catalog, state *State, command Command, now time.Time) Outc
 	if !OpensAccount(command.Do) && !dryRun && !state.Exists() {
 		return Outcome{Reason: NotFound}
 	}
-	if !state.Account.DeletedAt.IsZero() && addsTo(command.Do) {
-		return Outcome{Reason: AccountBlocked, Refusal: &Refusal{}}
-	}
 	if put, ok := command.Do.(PutAccount); ok {
 		put.meet(d)
 	}
 	d.advance()
-	outcome := command.Do.decide(d)
+	outcome := d.do(command.Do)
 	if !outcome.Again && command.Key != "" && !dryRun && outcome.Reason.Recorded() {
 		d.open()
 		state.record(&Answer{Key: command.Key, Fingerprint: print, Command: command.ID, Outcome: outcome, RecordedAt: d.now})
@@ -72,6 +69,16 @@ func decide(catalog *Catalog, state *State, command Command, now time.Time) Outc
 	}
 	return outcome
 }
+
+// do decides the operation. An account that was deleted is given nothing more.
+func (d *decision) do(op Operation) Outcome {
+	if d.deleted() && addsTo(op) {
+		return Outcome{Reason: AccountBlocked, Refusal: &Refusal{Active: d.state.Account.Active, MaxActive: d.plan.MaxActive, Plan: d.plan.Name}}
+	}
+	return op.decide(d)
+}
+
+func (d *decision) deleted() bool { return !d.state.Account.DeletedAt.IsZero() }
 
 // addsTo reports whether the operation gives an account something or changes what it is: a deleted one stays as it is.
 func addsTo(op Operation) bool {

@@ -1,6 +1,6 @@
 package holdfast
 
-// DeleteAccount ends everything that the account has running, takes its plan, and erases what is personal about it: its
+// DeleteAccount ends everything that the account has running, gives it no further cycle, and erases what is personal about it: its
 // name, language, zone, and the metadata of its reservations, also in recorded answers. The ledger stays. Nothing new
 // begins: the account counts as blocked. Changed is false where it was deleted before.
 type DeleteAccount struct{ base }

@@ -243,7 +243,9 @@ func (d *decision) currentCycle(unit string) *CycleNumbers {
 			continue
 		}
 		numbers := &CycleNumbers{Granted: a.Amount}
-		if g := d.state.cycle(a, d.now); g != nil {
+		if g := d.state.cycle(a, d.now); g == nil && d.deleted() {
+			continue
+		} else if g != nil {
 			numbers = &CycleNumbers{Granted: g.Granted, Used: g.Used, Reserved: g.Reserved, Voided: g.Voided, StartsAt: g.StartsAt, EndsAt: g.EndsAt}
 		}
 		if soonest == nil || compareEnds(numbers.EndsAt, soonest.EndsAt) < 0 {
