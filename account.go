@@ -34,7 +34,8 @@ type Account struct {
 	Subscription *Subscription
 	// Lapsed is the plan that the last subscription was for; empty: there was none, or another plan has taken its place.
 	Lapsed string
-	// Anchor is when the plan began, and AnchorZone the zone that its anniversaries are counted in. Zero: CreatedAt, UTC.
+	// Anchor is when the plan began, or the next end of a cycle that it goes on with, and AnchorZone the zone that its
+	// anniversaries are counted in. Of the default plan: zero, for CreatedAt, in UTC.
 	Anchor     time.Time
 	AnchorZone string
 
@@ -122,8 +123,7 @@ func (op PutAccount) decide(d *decision) Outcome {
 func (op PutAccount) meet(d *decision) {
 	if op.TimeZone != nil && !d.state.Exists() {
 		account := &d.state.Account
-		account.TimeZone, account.AnchorZone = *op.TimeZone, *op.TimeZone
-		d.state.Zones = Zones{Account: op.Zone, Anchor: op.Zone}
+		account.TimeZone, d.state.Zones.Account = *op.TimeZone, op.Zone
 	}
 }
 

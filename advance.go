@@ -81,6 +81,17 @@ func (s *State) cycle(a *Allowance, now time.Time) *Grant {
 	return nil
 }
 
+// lastEnd is when the allowance's last loaded cycle ended.
+func (s *State) lastEnd(a *Allowance, now time.Time) time.Time {
+	var last time.Time
+	for _, g := range s.Grants {
+		if g.Allowance == a.Key && g.Source == FromAllowance && g.Ended(now) {
+			last = latest(last, g.EndsAt)
+		}
+	}
+	return last
+}
+
 // nextCycle is the grant of the allowance's cycle that contains now, or, of a rolling window, that would begin now.
 func (d *decision) nextCycle(a *Allowance) *Grant { return d.cycleGrant(a, a.Amount) }
 
@@ -88,9 +99,10 @@ func (d *decision) cycleGrant(a *Allowance, amount Amount) *Grant {
 	start, end := d.now, d.now.Add(a.Every.Rolling)
 	if a.Every.Rolling == 0 {
 		start, end = d.cycleAt(a, d.now)
+		start = latest(start, d.state.lastEnd(a, d.now)) // the one before may have reached into it
 	}
 	return &Grant{
-		ID:        cycleGrantID(d.state.Account.ID, a.Key, start.UnixMicro()),
+		ID:        cycleGrantID(d.state.Account.ID, a.Key, start.UnixMicro(), end.UnixMicro()),
 		Unit:      a.Unit,
 		Source:    FromAllowance,
 		Allowance: a.Key,

@@ -35,13 +35,15 @@ func AccountIDOf(project, name string) AccountID {
 	return AccountID(newUUIDv5(holdfastNamespace, project+"\x00"+name))
 }
 
-// cycleGrantID is the id of the grant that an allowance's cycle opens, so that a read shows the id that will be written.
-func cycleGrantID(account AccountID, allowance string, startsAtMicro int64) ID {
-	var start [8]byte
-	for i := range start {
-		start[i] = byte(startsAtMicro >> (56 - 8*i))
+// cycleGrantID is the id of the grant that an allowance's cycle [start, end) opens, so that a read shows the id that will be
+// written. Where a catalog turns days into months, the first day and the month begin together: the end tells them apart.
+func cycleGrantID(account AccountID, allowance string, startMicro, endMicro int64) ID {
+	var interval [16]byte
+	for i := range 8 {
+		interval[i] = byte(startMicro >> (56 - 8*i))
+		interval[8+i] = byte(endMicro >> (56 - 8*i))
 	}
-	return ID(newUUIDv5(account, allowance+"\x00"+string(start[:])))
+	return ID(newUUIDv5(account, allowance+"\x00"+string(interval[:])))
 }
 
 // namedID is an id that follows from another one and a name: the same fact gets the same id, however often it is told.

@@ -139,8 +139,8 @@ func TestTheIDsOfACommandAreDifferentAndFollowFromIt(t *testing.T) {
 func TestEveryWindowHasAnIDOfItsOwn(t *testing.T) {
 	ann, bob := AccountIDOf("dev", "ann"), AccountIDOf("dev", "bob")
 	ids := []ID{
-		cycleGrantID(ann, "free.credit", 1), cycleGrantID(bob, "free.credit", 1), cycleGrantID(ann, "pro.credit", 1),
-		cycleGrantID(ann, "free.credit", 2), cycleGrantID(ann, "free.credit", 1<<40), cycleGrantID(ann, "free.credit", -1),
+		cycleGrantID(ann, "free.credit", 1, 9), cycleGrantID(bob, "free.credit", 1, 9), cycleGrantID(ann, "pro.credit", 1, 9),
+		cycleGrantID(ann, "free.credit", 2, 9), cycleGrantID(ann, "free.credit", 1<<40, 9), cycleGrantID(ann, "free.credit", -1, 9), cycleGrantID(ann, "free.credit", 1, 8),
 	}
 	seen := map[ID]bool{}
 	for i, id := range ids {
@@ -149,7 +149,7 @@ func TestEveryWindowHasAnIDOfItsOwn(t *testing.T) {
 		}
 		seen[id] = true
 	}
-	if ids[0] != cycleGrantID(ann, "free.credit", 1) {
+	if ids[0] != cycleGrantID(ann, "free.credit", 1, 9) {
 		t.Error("the same window has two ids")
 	}
 }

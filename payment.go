@@ -320,7 +320,7 @@ func (d *decision) addToPaid(s *Subscription, period PaidPeriod) {
 // after is the end of a period that begins at an instant.
 func (p Period) after(start time.Time, zone *time.Location) time.Time {
 	if p.Months > 0 {
-		return monthsAfter(start, p.Months, zone)
+		return monthsAfter(start.In(zone), p.Months)
 	}
 	return start.Add(time.Duration(p.Days) * 24 * time.Hour)
 }
@@ -332,10 +332,10 @@ func (p Period) renew(anchor, start time.Time, zone *time.Location) time.Time {
 	}
 	from, to := anchor.In(zone), start.In(zone)
 	months := 12*(to.Year()-from.Year()) + int(to.Month()-from.Month())
-	if !monthsAfter(anchor, months, zone).Equal(start) {
+	if !monthsAfter(from, months).Equal(start) {
 		return p.after(start, zone) // a period in between was no whole number of months
 	}
-	return monthsAfter(anchor, months+p.Months, zone)
+	return monthsAfter(from, months+p.Months)
 }
 
 // days is the length of the period, with months of 30 days.

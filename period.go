@@ -27,19 +27,20 @@ func (d *decision) cycleAt(a *Allowance, at time.Time) (start, end time.Time) {
 	if a.Every.Calendar != "" {
 		return calendarCycle(a.Every.Calendar, orUTC(d.state.Zones.Account), at)
 	}
-	return monthOf(d.anchor(), orUTC(d.state.Zones.Anchor), at)
+	return monthOf(d.anchor(), at)
 }
 
-// anchor is when the account's plan began: what anniversaries are counted from.
+// anchor is when the account's plan began: what anniversaries are counted from, and in its zone. The default plan began
+// with the account, and counts in UTC whatever plans and zones come between, so that coming back to it shifts no cycle.
 func (d *decision) anchor() time.Time {
 	account := &d.state.Account
 	switch {
-	case !account.Anchor.IsZero():
-		return account.Anchor
+	case !d.plan.Default && !account.Anchor.IsZero():
+		return account.Anchor.In(orUTC(d.state.Zones.Anchor))
 	case !account.CreatedAt.IsZero():
-		return account.CreatedAt
+		return account.CreatedAt.UTC()
 	}
-	return d.now // nobody has stored the account yet: it would be created now
+	return d.now.UTC() // nobody has stored the account yet: it would be created now
 }
 
 // calendarCycle is the day, week or month of the zone that contains the instant, from midnight to midnight: a day of 23,
@@ -57,28 +58,27 @@ func calendarCycle(every Calendar, zone *time.Location, at time.Time) (start, en
 	return midnight(month, 1), midnight(month+1, 1)
 }
 
-// monthOf is the month, counted from the anchor, that contains the instant. Where a month has no such day, it begins on
-// its last one: Jan 31, Feb 28 or 29, Mar 31. What lies before the anchor counts as its first month.
-func monthOf(anchor time.Time, zone *time.Location, at time.Time) (start, end time.Time) {
-	from, to := anchor.In(zone), at.In(zone)
-	months := max(0, 12*(to.Year()-from.Year())+int(to.Month()-from.Month()))
-	for months > 0 && monthsAfter(anchor, months, zone).After(at) {
+// monthOf is the month, counted from the anchor in its zone, that contains the instant, also before it. Where a month has
+// no such day, it begins on its last one: Jan 31, Feb 28 or 29, Mar 31.
+func monthOf(anchor, at time.Time) (start, end time.Time) {
+	to := at.In(anchor.Location())
+	months := 12*(to.Year()-anchor.Year()) + int(to.Month()-anchor.Month())
+	for monthsAfter(anchor, months).After(at) {
 		months--
 	}
-	return monthsAfter(anchor, months, zone), monthsAfter(anchor, months+1, zone)
+	return monthsAfter(anchor, months), monthsAfter(anchor, months+1)
 }
 
-// monthsAfter is the instant so many calendar months after the anchor, at the same time of day in the zone.
-func monthsAfter(anchor time.Time, months int, zone *time.Location) time.Time {
+// monthsAfter is the instant so many calendar months after the anchor, at the same time of day in its zone.
+func monthsAfter(local time.Time, months int) time.Time {
 	if months == 0 {
-		return anchor
+		return local.UTC()
 	}
-	local := anchor.In(zone)
 	year, month, day := local.Date()
 	lastDay := time.Date(year, month+time.Month(months)+1, 0, 12, 0, 0, 0, time.UTC).Day()
 	clock := time.Duration(local.Hour())*time.Hour + time.Duration(local.Minute())*time.Minute +
 		time.Duration(local.Second())*time.Second + time.Duration(local.Nanosecond())
-	return firstInstant(year, month+time.Month(months), min(day, lastDay), clock, zone)
+	return firstInstant(year, month+time.Month(months), min(day, lastDay), clock, local.Location())
 }
 
 // firstInstant is when clocks in the zone first show a time of day. Where they skip it, it is the instant at which they
@@ -109,19 +109,28 @@ func wallClock(at time.Time) time.Time {
 	return at.UTC().Add(time.Duration(offset) * time.Second)
 }
 
-// moveZone lets cycles of the calendar that run in the old zone end at the first midnight of the new zone at or after
-// their end, so that a changed zone neither shortens a cycle nor gives a second one.
+// moveZone lets cycles of the calendar that run in the old zone, and what was carried into them, end at the first midnight
+// of the new zone at or after their end, so that a changed zone neither shortens a cycle nor gives a second one. Back in
+// the zone in which it began, a cycle ends as it would have: who changes to and fro loses nothing.
 func (d *decision) moveZone(zone *time.Location) {
 	d.state.Zones.Account = zone
+	zone = orUTC(zone)
 	for _, g := range d.state.Grants {
 		a, known := d.catalog.allowance(g.Allowance)
-		if !known || a.Every.Calendar == "" || g.Source != FromAllowance || !g.InForce(d.now) {
+		if !known || a.Every.Calendar == "" || !g.InForce(d.now) {
 			continue
 		}
-		start, end := calendarCycle(Day, orUTC(zone), g.EndsAt)
-		if !start.Equal(g.EndsAt) {
+		began, end := calendarCycle(a.Every.Calendar, zone, g.StartsAt)
+		if !began.Equal(g.StartsAt) {
+			began, end = calendarCycle(Day, zone, g.EndsAt)
+			if began.Equal(g.EndsAt) {
+				end = began
+			}
+		}
+		if end = latest(end, d.now); !end.Equal(g.EndsAt) {
 			g.EndsAt = end
 			d.state.touchGrant(g)
 		}
 	}
+	d.advance()
 }

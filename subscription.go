@@ -173,8 +173,8 @@ func (c *Catalog) dearer(plan, than string) bool {
 
 // SetPlan puts an account that exists on a plan, without a payment. What it was granted stays until it ends by itself,
 // so going back to a plan never brings a fresh window. A plan's term is then a month, again and again from when it was
-// set, until another plan is set. Changed is false where it was on that plan already. What was paid for is not taken away
-// this way: it is changed or cancelled.
+// set, until another plan is set; where a cycle of it still runs, from that one's end on. Changed is false where it was on
+// that plan already. What was paid for is not taken away this way: it is changed or cancelled.
 type SetPlan struct {
 	base
 	Plan string
@@ -210,13 +210,25 @@ func (op SetPlan) decide(d *decision) Outcome {
 	account.Anchor, account.AnchorZone = time.Time{}, ""
 	d.state.Zones.Anchor = nil
 	if !plan.Default { // it begins now; the default plan began with the account
-		account.Anchor, account.AnchorZone = d.now, account.TimeZone
+		account.Anchor, account.AnchorZone = d.endOfRunning(plan), account.TimeZone
 		d.state.Zones.Anchor = d.state.Zones.Account
 	}
 	account.Lapsed = ""
 	d.moveTo(op.Plan, d.now)
 	d.openCycles()
 	return Outcome{Changed: true, Account: d.view()}
+}
+
+// endOfRunning is when the cycles end that the plan still has from an earlier time; now, where none does.
+func (d *decision) endOfRunning(plan *Plan) time.Time {
+	end := d.now
+	for i := range plan.Allowances {
+		a := &plan.Allowances[i]
+		if g := d.state.cycle(a, d.now); g != nil && (a.Every.Term || a.Every.Anniversary) {
+			end = latest(end, g.EndsAt)
+		}
+	}
+	return end
 }
 
 // planReason begins the reason of the entry that tells of another plan.
