@@ -162,7 +162,7 @@ func (d *decision) grow(op Extend, r *Reservation, more Amount) *Outcome {
 		d.hold(r, q, more)
 		return nil
 	case q.onlyHeld():
-		return refuse(d.refuseQuote(HeldByActive, q, feature, what))
+		return refuse(d.refuseQuote(HeldByActive, q, []quote{*q}, feature, what))
 	}
-	return refuse(d.refuseQuote(Insufficient, q, feature, what))
+	return refuse(d.refuseQuote(Insufficient, q, []quote{*q}, feature, what))
 }

@@ -186,6 +186,7 @@ func (w *world) round(command holdfast.Command) (holdfast.Outcome, *holdfast.Cha
 	}
 
 	w.checkExplained(command, outcome)
+	w.checkResets(command, outcome, state)
 	w.checkManners(command, outcome, changes, changed)
 	if !changed {
 		return outcome, nil
@@ -302,6 +303,33 @@ func (w *world) checkExplained(command holdfast.Command, outcome holdfast.Outcom
 	for id, difference := range taken {
 		if difference != 0 {
 			w.Fatalf("explained and decided differ by %d of grant %s:\n%s\n%s", difference, id, inJSON(explanation), inJSON(outcome.Reservation))
+		}
+	}
+}
+
+// checkResets proves what a refusal says of waiting: at resets_at one of the alternatives is payable, and just before it, or
+// ever where there is none, no one is.
+func (w *world) checkResets(command holdfast.Command, outcome holdfast.Outcome, decided *holdfast.State) {
+	w.Helper()
+	if charge, ok := command.Do.(holdfast.Charge); ok {
+		command.Do = charge.Reserve
+	}
+	if _, ok := command.Do.(holdfast.Reserve); !ok || outcome.Replayed || outcome.Again || outcome.Reason != holdfast.Insufficient && outcome.Reason != holdfast.HeldByActive {
+		return
+	}
+	nothingLive := decided.Clone() // waiting does not count on running work to end
+	nothingLive.Reservations = nil
+	payable := func(at time.Time) bool {
+		explanation, _ := holdfast.Explain(w.catalog, nothingLive.Clone(), command, at)
+		return slices.ContainsFunc(explanation.Steps, func(step holdfast.Step) bool { return step.Check == holdfast.CheckPrice && step.Passed })
+	}
+	resets := outcome.Refusal.ResetsAt
+	if !resets.IsZero() && (!payable(resets) || payable(resets.Add(-time.Microsecond))) {
+		w.Fatalf("refused until %s; payable then: %t, just before: %t", resets, payable(resets), payable(resets.Add(-time.Microsecond)))
+	}
+	for _, wait := range []time.Duration{time.Minute, 25 * time.Hour, 49 * time.Hour, 8 * 24 * time.Hour, 32 * 24 * time.Hour, 63 * 24 * time.Hour} {
+		if at := w.now.Add(wait); (resets.IsZero() || at.Before(resets)) && payable(at) {
+			w.Fatalf("waiting until %s would help, the refusal says %s:\n%s", at, resets, inJSON(outcome.Refusal))
 		}
 	}
 }

@@ -135,34 +135,62 @@ func alternatives(quotes []quote) []Alternative {
 	return list
 }
 
-// resetsAt is when waiting alone makes the amount payable: the first instant at which a cycle has ended, or a later
-// grant has begun, and the pockets then in force cover it. Zero: waiting does not help. It lets time pass on a copy, past
-// what there is now and the cycles that follow.
-func (d *decision) resetsAt(q *quote, feature string) time.Time {
+// resetsAt is when waiting alone makes one of the alternatives payable: the first instant at which a cycle has ended, or a
+// later grant has begun, and the pockets then in force cover it. Zero: waiting does not help. Nobody is thought to use the
+// account meanwhile: a cycle that nobody opens carries nothing over.
+func (d *decision) resetsAt(quotes []quote, feature string) time.Time {
+	if !slices.ContainsFunc(quotes, func(q quote) bool { return d.ever(q.price.Unit, feature) >= q.needed }) {
+		return time.Time{}
+	}
 	later := *d
 	later.state = d.state.Clone()
-	for range 2 {
-		for _, at := range later.turns(q.price.Unit) {
-			later.now = at
-			later.advance()
-			var available Amount
-			for _, g := range later.pockets(q.price.Unit, feature) {
-				available += g.Available()
-			}
-			if available >= q.needed {
-				return at
-			}
+	for _, at := range d.turns(quotes) {
+		later.now = at
+		later.endGrants(func(g *Grant) time.Time { return g.EndsAt })
+		// The cycles that begin count in full here. Opened in earnest, one of a paid period would first repay what is owed.
+		if later.payable(quotes, feature) && d.at(at).payable(quotes, feature) {
+			return at
 		}
 	}
 	return time.Time{}
 }
 
-// turns are the instants at which a pocket of the unit will begin or end, in order.
-func (d *decision) turns(unit string) []time.Time {
+// at is the decision as time alone leads to it, on a copy.
+func (d *decision) at(later time.Time) *decision {
+	then := *d
+	then.state, then.now = d.state.Clone(), later
+	then.advance()
+	return &then
+}
+
+// payable reports whether one of the alternatives is payable now.
+func (d *decision) payable(quotes []quote, feature string) bool {
+	return slices.ContainsFunc(quotes, func(q quote) bool {
+		now := d.quote(q.price, q.needed, feature)
+		return now.payable()
+	})
+}
+
+// ever is the most that the feature could find available at once if time passed and nothing was used or came back.
+func (d *decision) ever(unit, feature string) Amount {
+	sum := d.plan.most(unit)
+	for _, g := range d.state.Grants {
+		if g.Unit == unit && g.Covers(feature) && !g.Ended(d.now) {
+			sum += g.Available()
+		}
+	}
+	return sum
+}
+
+// turns are the instants at which a pocket of the alternatives' units will begin or end, in order.
+func (d *decision) turns(quotes []quote) []time.Time {
 	var instants []time.Time
 	for _, g := range d.state.Grants {
+		if !slices.ContainsFunc(quotes, func(q quote) bool { return q.price.Unit == g.Unit }) {
+			continue
+		}
 		for _, at := range []time.Time{g.StartsAt, g.EndsAt} {
-			if g.Unit == unit && at.After(d.now) {
+			if at.After(d.now) {
 				instants = append(instants, at)
 			}
 		}

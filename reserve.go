@@ -173,7 +173,7 @@ func (d *decision) judge(op Reserve, feature *Feature) (*quote, *Outcome) {
 	case !payable:
 		reason = Insufficient
 	}
-	refusal := d.refuseQuote(reason, chosen, feature, what)
+	refusal := d.refuseQuote(reason, chosen, quotes, feature, what)
 	refusal.Refusal.Alternatives = alternatives(quotes)
 	return nil, d.refuseAsk(feature, refusal, op.DryRun)
 }
@@ -197,15 +197,15 @@ func (d *decision) lapsedHad(feature string) bool {
 	return ok && plan.Has(feature)
 }
 
-// refuseQuote refuses for want of money or of a slot.
-func (d *decision) refuseQuote(reason Reason, q *quote, feature *Feature, what asked) Outcome {
+// refuseQuote refuses for want of money or of a slot, with the numbers of one alternative.
+func (d *decision) refuseQuote(reason Reason, q *quote, all []quote, feature *Feature, what asked) Outcome {
 	numbers := &Refusal{
 		Unit: q.price.Unit, Needed: q.needed, Available: q.available, Held: q.held,
 		Cycle: d.currentCycle(q.price.Unit),
 		Plans: d.plansAllowing(reason, feature, what),
 	}
 	if !q.payable() {
-		numbers.ResetsAt = d.resetsAt(q, feature.Name)
+		numbers.ResetsAt = d.resetsAt(all, feature.Name)
 	}
 	if q.price.ByUsage() {
 		numbers.Estimated, numbers.AffordableUsage = true, q.price.affordable(what.usage, q.available)
