@@ -7,7 +7,8 @@ import (
 
 // Rewind is the account as it was believed to be at an earlier moment: what was recorded after it is taken back. The
 // state must hold every grant of the account, open or not; the entries come newest first, and are read as far as needed.
-// Show the result with View, at that moment. Of reservations nothing is known any more.
+// Show the result with View, at that moment. Of reservations nothing is known any more. What no entry tells of (zone,
+// language, blocked) is as it is now.
 func Rewind(state *State, entries iter.Seq2[Entry, error], to time.Time) (*State, error) {
 	past := state.Clone()
 	past.Reservations, past.Account.Active = nil, 0
@@ -23,7 +24,7 @@ func Rewind(state *State, entries iter.Seq2[Entry, error], to time.Time) (*State
 				continue
 			}
 			if replanned {
-				account.Plan, replanned = plan, false
+				account.Plan, account.Anchor, replanned = plan, e.RecordedAt, false
 			}
 			break
 		}
@@ -42,7 +43,10 @@ func Rewind(state *State, entries iter.Seq2[Entry, error], to time.Time) (*State
 	past.Grants = kept
 	account.DecidedAt = to
 	if account.CreatedAt.After(to) {
-		account.Version = 0 // nobody had seen it yet
+		account.Version, account.Plan, account.Anchor, account.CreatedAt = 0, "", time.Time{}, time.Time{} // nobody had seen it yet
+	}
+	if account.DeletedAt.After(to) {
+		account.DeletedAt, account.Blocked = time.Time{}, false
 	}
 	return past, nil
 }

@@ -167,6 +167,9 @@ func (s *State) takeBack(e *Entry) {
 			g.Reserved -= delta.Reserved
 			g.Used -= delta.Used
 			g.Voided -= delta.Voided
+			if e.Kind == EntryRollover {
+				g.Rolled -= delta.Voided
+			}
 		}
 	}
 	if e.Debt != 0 {
