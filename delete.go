@@ -29,8 +29,8 @@ func (DeleteAccount) decide(d *decision) Outcome {
 	}
 	if account.Subscription != nil {
 		d.tell(Event{ID: namedID(ID(account.ID), "cancelled by deletion"), Kind: EventSubscriptionCancelled})
+		d.lapse(d.now)
 	}
-	account.Subscription, account.Plan, account.Lapsed = nil, "", ""
 	account.DeletedAt, account.Blocked, account.Notices = d.now, true, false
 	account.Name, account.Language, account.TimeZone, account.Metadata = Erased, "", "", nil
 	d.state.erase()
