@@ -139,11 +139,6 @@ func resolved(op holdfast.Operation) holdfast.Operation {
 func (w *world) submit(command holdfast.Command) result {
 	w.Helper()
 	command.Do = resolved(command.Do)
-	for _, plan := range w.catalog.Plans {
-		for _, a := range plan.Allowances {
-			w.caps[a.Key] = max(w.caps[a.Key], a.Rollover)
-		}
-	}
 	all := result{operation: command.Do.Name()}
 	for rounds := 1; ; rounds++ {
 		outcome, changes := w.round(command)
@@ -317,7 +312,10 @@ func (w *world) checkResets(command holdfast.Command, outcome holdfast.Outcome, 
 	if _, ok := command.Do.(holdfast.Reserve); !ok || outcome.Replayed || outcome.Again || outcome.Reason != holdfast.Insufficient && outcome.Reason != holdfast.HeldByActive {
 		return
 	}
-	nothingLive := decided.Clone() // waiting does not count on running work to end
+	nothingLive := decided.Clone() // waiting does not count on running work to end, apart from what is overdue
+	sweep := command
+	sweep.Key, sweep.Do = "", holdfast.Expire{}
+	holdfast.Decide(w.catalog, nothingLive, sweep, w.now)
 	nothingLive.Reservations = nil
 	payable := func(at time.Time) bool {
 		explanation, _ := holdfast.Explain(w.catalog, nothingLive.Clone(), command, at)
@@ -409,6 +407,11 @@ func (w *world) save(id holdfast.AccountID, changes holdfast.Changes) {
 	if !ok {
 		stored = &record{answers: map[string]storedAnswer{}}
 		w.records[id] = stored
+	}
+	for _, plan := range w.catalog.Plans {
+		for _, a := range plan.Allowances {
+			w.caps[a.Key] = max(w.caps[a.Key], a.Rollover)
+		}
 	}
 	if changes.Account.Version != stored.account.Version || changes.Account.ID != id {
 		w.Fatalf("the changes are of another version of the account, or of another account")

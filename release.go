@@ -115,7 +115,8 @@ func (d *decision) requestCancel(r *Reservation) Outcome {
 	changed := r.CancelRequestedAt.IsZero()
 	if changed {
 		r.CancelRequestedAt = d.now
-		r.ExpiresAt = latest(r.LeaseExpiresAt, d.now) // nobody tries again: the sweeper may come when the worker is gone
+		// Nobody tries again: the sweeper may come when the worker is gone, and no later than it might have.
+		r.ExpiresAt = earliest(r.ExpiresAt, latest(r.LeaseExpiresAt, d.now))
 		d.state.touchReservation(r)
 		d.tell(Event{ID: namedID(r.ID, "cancel requested"), Kind: EventCancelRequested, Reservation: r.ID})
 	}
