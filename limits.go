@@ -39,6 +39,8 @@ const (
 	// HoldFactor times the ttl is how long a reservation can be held in all, from its creation.
 	HoldFactor = 4
 
+	MaxOperations      = 500
+	MaxKeyRate         = 100_000
 	MaxBatch           = 500
 	MaxQueue           = 20_000
 	MaxQueuePerAccount = 2_000
@@ -77,6 +79,8 @@ func Limits() []Limit {
 		{"open grants of an account", n(MaxOpenGrants), "loaded with every decision; used up and ended grants do not count"},
 		{"request body", n(MaxBodyBytes) + " bytes", "bounds memory per request"},
 		{"catalog file", n(MaxCatalogBytes) + " bytes, " + n(MaxCatalogNames) + " names of a kind", "read whole and checked whole"},
+		{"operations of a batch over HTTP", n(MaxOperations), "as many as one transaction takes"},
+		{"rate limit of a key", "1 to " + n(MaxKeyRate) + " requests a second, and twice as many at once", "more than one server decides"},
 		{"page of a list", n(MaxPage) + " (default " + n(DefaultPage) + ")", "one answer stays small"},
 		{"ttl", MinTTL.String() + " to " + MaxTTL.String(), "shorter cannot be swept in time, longer is a subscription"},
 		{"lease", MinLease.String() + " to " + MaxLease.String() + " (default " + DefaultLease.String() + ")", "a heartbeat a third of it apart still survives a pause"},
