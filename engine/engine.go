@@ -187,15 +187,25 @@ func prepare(command *holdfast.Command) []holdfast.Problem {
 }
 
 func (e *Engine) await(ctx context.Context, p *pending) (holdfast.Outcome, error) {
+	if err := e.send(ctx, p); err != nil {
+		return holdfast.Outcome{}, err
+	}
+	return e.receive(ctx, p)
+}
+
+// send lets a command wait, or says why it may not.
+func (e *Engine) send(ctx context.Context, p *pending) *Error {
 	if err := ctx.Err(); err != nil {
-		return holdfast.Outcome{}, left(err)
+		return left(err)
 	}
 	if err := e.refused(p.command.AccountID()); err != nil {
-		return holdfast.Outcome{}, err
+		return err
 	}
-	if err := e.queue.push(p); err != nil {
-		return holdfast.Outcome{}, err
-	}
+	return e.queue.push(p)
+}
+
+// receive waits for the answer of a command that was sent, or until ctx ends.
+func (e *Engine) receive(ctx context.Context, p *pending) (holdfast.Outcome, error) {
 	select {
 	case a := <-p.answer:
 		return a.result()
@@ -303,16 +313,7 @@ func (e *Engine) Ready(ctx context.Context) error {
 
 // View shows an account as it is now, or as it would be where it is not stored yet. It writes nothing.
 func (e *Engine) View(ctx context.Context, project, account string) (*holdfast.AccountView, error) {
-	page, err := e.Read(ctx, store.Query{Kind: store.QueryState, Project: project, Account: holdfast.AccountIDOf(project, account), Limit: 1})
-	if err != nil {
-		return nil, err
-	}
-	state := page.State
-	if state == nil {
-		state = holdfast.NewState(project, account)
-	}
-	passZones(state)
-	return holdfast.View(e.Catalog(project), state, e.Now()), nil
+	return e.ViewAt(ctx, project, account, time.Time{})
 }
 
 // Read answers one page of what is stored. Errors are *Error.

@@ -1,0 +1,190 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"time"
+
+	"github.com/holdfast-dev/holdfast"
+	"github.com/holdfast-dev/holdfast/store"
+)
+
+// readAgain bounds how often a read of several pages is begun anew because the account was written to meanwhile.
+const readAgain = 8
+
+// ViewOf shows an account, named by its id, as it is now. It returns nil where the project has no such account.
+func (e *Engine) ViewOf(ctx context.Context, project string, account holdfast.AccountID) (*holdfast.AccountView, error) {
+	state, err := e.state(ctx, project, account)
+	if err != nil || state == nil {
+		return nil, err
+	}
+	return holdfast.View(e.Catalog(project), state, e.Now()), nil
+}
+
+// ViewAt shows an account as it was believed to be at an earlier moment, by the catalog of now; the zero time means now.
+// It reads all grants of the account, and its history back to that moment.
+func (e *Engine) ViewAt(ctx context.Context, project, account string, at time.Time) (*holdfast.AccountView, error) {
+	if at.IsZero() {
+		state, err := e.state(ctx, project, holdfast.AccountIDOf(project, account))
+		if err != nil {
+			return nil, err
+		}
+		if state == nil {
+			state = holdfast.NewState(project, account)
+		}
+		return holdfast.View(e.Catalog(project), state, e.Now()), nil
+	}
+	past, err := e.rewind(ctx, project, account, at)
+	if err != nil {
+		return nil, err
+	}
+	return holdfast.View(e.Catalog(project), past, at), nil
+}
+
+// Explain says step by step why a reserve would be granted or refused now. The command must be a Reserve. What is wrong
+// with it comes back as problems. Nothing is written, except that reservations whose time is over may be expired.
+func (e *Engine) Explain(ctx context.Context, command holdfast.Command) (*holdfast.Explanation, []holdfast.Problem, error) {
+	reserve := command.Do.(holdfast.Reserve)
+	reserve.DryRun, command.Do, command.ID = true, reserve, NewID()
+	if found := command.Check(); len(found) > 0 {
+		return nil, found, nil
+	}
+	for range readAgain {
+		now := e.Now()
+		state, err := e.loadOnly(ctx, store.Want{
+			Account: command.AccountID(), Project: command.Project, Name: command.Account, Wait: true, OverdueAt: now,
+		})
+		if err != nil {
+			return nil, nil, err
+		}
+		if !state.MoreOverdue {
+			passZones(state)
+			x, found := holdfast.Explain(e.Catalog(command.Project), state, command, now)
+			return x, found, nil
+		}
+		// A question changes nothing, so the sweeper's work is done first.
+		if _, err := e.Submit(ctx, holdfast.Command{Project: command.Project, Target: command.AccountID(), Actor: Sweeper, Do: holdfast.Expire{}}); err != nil {
+			return nil, nil, err
+		}
+	}
+	return nil, nil, &Error{Code: Overloaded, Hint: "too much of this account is overdue; try again shortly"}
+}
+
+// loadOnly reads what a decision about the account would see, and leaves no trace.
+func (e *Engine) loadOnly(ctx context.Context, want store.Want) (*holdfast.State, error) {
+	if err := e.refused(want.Account); err != nil {
+		return nil, err
+	}
+	unreadable := func(err error) error {
+		if store.KindOf(err) == store.Fatal {
+			e.fail(err)
+		}
+		return &Error{Code: Unavailable, Hint: "the database cannot be read now; try again shortly", Err: err}
+	}
+	tx, err := e.store.Begin(ctx)
+	if err != nil {
+		return nil, unreadable(err)
+	}
+	defer func() { _ = tx.Abort(context.WithoutCancel(ctx)) }()
+	states, err := tx.Load(ctx, []store.Want{want})
+	switch {
+	case err != nil:
+		return nil, unreadable(err)
+	case states[0] == nil:
+		return nil, unreadable(errors.New("the account is held"))
+	case states[0].Check() != nil:
+		return nil, outOfService()
+	}
+	return states[0], nil
+}
+
+// state reads the account and its open grants in one snapshot; nil: it is not stored.
+func (e *Engine) state(ctx context.Context, project string, account holdfast.AccountID) (*holdfast.State, error) {
+	page, err := e.Read(ctx, store.Query{Kind: store.QueryState, Project: project, Account: account, Limit: 1})
+	if err != nil || page.State == nil {
+		return nil, err
+	}
+	passZones(page.State)
+	return page.State, nil
+}
+
+// rewind reads the account, all its grants and its history, and goes back to the moment.
+//
+// They come in several snapshots. What counts is the first one, of the account and its open grants; then grants are read,
+// and then entries, so that whatever changed meanwhile is told by an entry that is younger than the first snapshot. Such
+// entries are skipped; where one touches a grant that the first snapshot does not hold, reading begins anew.
+func (e *Engine) rewind(ctx context.Context, project, account string, at time.Time) (*holdfast.State, error) {
+	id := holdfast.AccountIDOf(project, account)
+	for range readAgain {
+		state, err := e.state(ctx, project, id)
+		if err != nil {
+			return nil, err
+		}
+		if state == nil {
+			state = holdfast.NewState(project, account)
+		}
+		open := map[holdfast.ID]bool{}
+		for _, g := range state.Grants {
+			open[g.ID] = true
+		}
+		for page, err := range e.pages(ctx, store.Query{Kind: store.QueryGrants, Project: project, Account: id}) {
+			if err != nil {
+				return nil, err
+			}
+			for _, g := range page.Grants {
+				if !open[g.ID] {
+					state.Grants = append(state.Grants, g)
+				}
+			}
+		}
+		moved := false
+		past, err := holdfast.Rewind(state, e.history(ctx, project, id, func(younger *holdfast.Entry) bool {
+			if younger.No <= state.Account.LastEntry {
+				return false
+			}
+			for _, delta := range younger.Deltas {
+				moved = moved || !open[delta.Grant]
+			}
+			return true
+		}), at)
+		if err != nil {
+			return nil, err
+		}
+		if !moved {
+			return past, nil
+		}
+	}
+	return nil, &Error{Code: Overloaded, Hint: "this account changes faster than it can be read; try again shortly"}
+}
+
+// history is the account's entries, newest first, without those to be skipped. Errors are *Error.
+func (e *Engine) history(ctx context.Context, project string, account holdfast.AccountID, skip func(*holdfast.Entry) bool) iter.Seq2[holdfast.Entry, error] {
+	return func(yield func(holdfast.Entry, error) bool) {
+		for page, err := range e.pages(ctx, store.Query{Kind: store.QueryEntries, Project: project, Account: account}) {
+			if err != nil {
+				yield(holdfast.Entry{}, err)
+				return
+			}
+			for i := range page.Entries {
+				if !skip(&page.Entries[i]) && !yield(page.Entries[i], nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// pages reads a list to its end, or until nobody asks for more.
+func (e *Engine) pages(ctx context.Context, query store.Query) iter.Seq2[store.Page, error] {
+	query.Limit = holdfast.MaxPage
+	return func(yield func(store.Page, error) bool) {
+		for {
+			page, err := e.Read(ctx, query)
+			if !yield(page, err) || err != nil || page.Next == "" {
+				return
+			}
+			query.Cursor = page.Next
+		}
+	}
+}
