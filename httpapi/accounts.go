@@ -18,17 +18,18 @@ type accountBody struct {
 	Metadata map[string]string `json:"metadata,omitempty" doc:"Replaces what is there"`
 }
 
-func putAccount(c *call) answer {
-	var body accountBody
-	if unread := c.body(&body); unread != nil {
-		return *unread
+// scope is the one that a call needs besides its own for what it asks; empty: none.
+func (b *accountBody) scope() string {
+	if b.Blocked != nil {
+		return ScopeAdmin
 	}
-	if body.Blocked != nil && !c.key.has(ScopeAdmin) {
-		return c.lacks(ScopeAdmin)
-	}
-	return c.submit(holdfast.Command{Account: c.request.PathValue("account"), Do: holdfast.PutAccount{
+	return ""
+}
+
+func putAccount(body *accountBody) holdfast.Operation {
+	return holdfast.PutAccount{
 		Language: body.Language, TimeZone: body.TimeZone, Blocked: body.Blocked, Notices: body.Notices, Metadata: body.Metadata,
-	}}, accountChanged)
+	}
 }
 
 func accountChanged(c *call, outcome *holdfast.Outcome) answer {
@@ -44,7 +45,7 @@ func getAccount(c *call) answer {
 	if len(c.problems) > 0 {
 		return c.invalid(c.problems)
 	}
-	view, err := c.api.Engine.View(c.context(), c.key.Project, name)
+	view, err := c.api.Engine.ViewAt(c.context(), c.key.Project, name, time.Time{})
 	if err != nil {
 		return c.failed(err)
 	}
@@ -106,14 +107,19 @@ func credited(c *call, outcome *holdfast.Outcome) answer {
 	return answer{status: http.StatusCreated, body: body}
 }
 
-// onAccount is a call about the account named in the path.
+// onAccount is a call about the account that it names.
 func onAccount[B any](operation func(*B) holdfast.Operation, encode func(*call, *holdfast.Outcome) answer) action {
-	return action{body: new(B), run: func(c *call) answer {
+	return action{body: new(B), encode: encode, command: func(c *call) (holdfast.Command, *answer) {
 		var body B
-		if unread := c.body(&body); unread != nil {
-			return *unread
+		if unread := c.from.body(c, &body); unread != nil {
+			return holdfast.Command{}, unread
 		}
-		return c.submit(holdfast.Command{Account: c.request.PathValue("account"), Do: operation(&body)}, encode)
+		if besides, ok := any(&body).(interface{ scope() string }); ok && besides.scope() != "" && !c.key.has(besides.scope()) {
+			a := c.lacks(besides.scope())
+			return holdfast.Command{}, &a
+		}
+		command := holdfast.Command{Account: c.from.subject(c, "account"), Do: operation(&body)}
+		return command, c.complete(&command)
 	}}
 }
 

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/holdfast-dev/holdfast"
+	"github.com/holdfast-dev/holdfast/engine"
 	"github.com/holdfast-dev/holdfast/store"
 )
 
@@ -21,8 +22,14 @@ import (
 type Engine interface {
 	// Submit has a command decided and saved. It fills in Command.ID and Start.Token. Errors are *engine.Error.
 	Submit(ctx context.Context, command holdfast.Command) (holdfast.Outcome, error)
-	// View shows an account as it is now, also one that nobody has seen yet.
-	View(ctx context.Context, project, account string) (*holdfast.AccountView, error)
+	// SubmitAll does so with many, those of one account in their order.
+	SubmitAll(ctx context.Context, commands []holdfast.Command) []engine.Result
+	// ViewAt shows an account as it was believed to be, also one that nobody has seen yet; the zero time means now.
+	ViewAt(ctx context.Context, project, account string, at time.Time) (*holdfast.AccountView, error)
+	// ViewOf shows an account named by its id as it is now; nil: the project has none.
+	ViewOf(ctx context.Context, project string, account holdfast.AccountID) (*holdfast.AccountView, error)
+	// Explain says why a reserve would be granted or refused now, or what is wrong with it.
+	Explain(ctx context.Context, command holdfast.Command) (*holdfast.Explanation, []holdfast.Problem, error)
 	// Read answers one page.
 	Read(ctx context.Context, query store.Query) (store.Page, error)
 	// Catalog is the project's newest one; nil: it has none.
@@ -166,6 +173,9 @@ func (res *resource) answer(c *call) answer {
 	if refused := c.authenticate(); refused != nil {
 		return *refused
 	}
+	if route.does.command != nil {
+		return c.submit()
+	}
 	return route.does.run(c)
 }
 
@@ -184,7 +194,7 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // serve gives one answer and writes one line in the log, whatever happens.
 func (a *api) serve(w http.ResponseWriter, r *http.Request, pattern string, run func(*call) answer) {
-	c := &call{api: a, request: r, writer: w, pattern: pattern, began: time.Now(), id: rand.Text()}
+	c := &call{api: a, request: r, writer: w, pattern: pattern, began: time.Now(), id: rand.Text(), from: alone{}}
 	answer := c.safely(run)
 	answer.write(w, c.id)
 	c.log(&answer)

@@ -20,6 +20,7 @@ func TestBadInputIsNamedAndMovesNothing(t *testing.T) {
 	s.call("POST", "/v1/accounts/ann/subscription", `{"plan": "pro"}`).is(200)
 	live := s.reserve("ann", "live")
 	path := "/v1/reservations/" + live
+	talking := s.post("/v1/reservations", "talking", `{"account": "ann", "feature": "chat.completion", "usage": {"input_token": 5}}`).is(201).text("id")
 	before := s.engine.everything(t)
 
 	type call struct {
@@ -112,10 +113,43 @@ func TestBadInputIsNamedAndMovesNothing(t *testing.T) {
 	bad("more than an account may hold", "POST", "/v1/accounts/ann/grants", "k", `{"unit": "credit", "amount": 9007199254740991}`, "amount")
 	bad("an amount and a quantity", "POST", path+"/commit", "", `{"amount": 1, "quantity": 1}`, "quantity")
 
-	// Usage of a fixed price, in every form.
-	for _, usage := range []string{`{}`, `null`, `{"input_token": 1}`, `5`} {
+	// Usage, where the price is fixed and where it is by usage.
+	chat := "/v1/reservations/" + talking
+	for _, usage := range []string{`{}`, `null`, `5`, `[]`, `"x"`, `[{"input_token": 1}]`} {
 		bad("commit with usage "+usage, "POST", path+"/commit", "", `{"usage": `+usage+`}`, "usage")
+		bad("commit by usage "+usage, "POST", chat+"/commit", "", `{"usage": `+usage+`}`, "usage")
+		bad("extend by usage "+usage, "POST", chat+"/extend", "", `{"ttl_seconds": 60, "usage": `+usage+`}`, "usage")
+		reserve("by usage "+usage, `{"account": "ann", "feature": "chat.completion", "usage": `+usage+`}`, "usage")
+		bad("charge by usage "+usage, "POST", "/v1/charges", "k", `{"account": "ann", "feature": "chat.completion", "usage": `+usage+`}`, "usage")
 	}
+	for _, number := range []string{"-1", "9007199254740992", "1.5", "1e2", `"1"`, "null", "true"} {
+		bad("commit by usage of "+number, "POST", chat+"/commit", "", `{"usage": {"input_token": `+number+`}}`, "usage.input_token")
+		bad("extend by usage of "+number, "POST", chat+"/extend", "", `{"usage": {"input_token": `+number+`}}`, "usage.input_token")
+		bad("charge of usage "+number, "POST", "/v1/charges", "k", `{"account": "ann", "feature": "chat.completion", "usage": {"output_token": `+number+`}}`, "usage.output_token")
+		bad("charge of "+number, "POST", "/v1/charges", "k", `{"account": "ann", "feature": "text.improve", "amount": `+number+`}`, "amount")
+		bad("extend by seconds "+number, "POST", path+"/extend", "", `{"ttl_seconds": `+number+`}`, "ttl_seconds")
+		bad("extend to a quantity "+number, "POST", path+"/extend", "", `{"ttl_seconds": 60, "quantity": `+number+`}`, "quantity")
+		bad("in doubt with a token "+number, "POST", path+"/in_doubt", "", `{"lease_token": `+strings.Trim(number, `"`)+`}`, "lease_token")
+	}
+	bad("nothing to charge by", "POST", chat+"/commit", "", `{}`, "usage")
+	bad("a quantity of usage", "POST", chat+"/commit", "", `{"quantity": 1}`, "quantity")
+	bad("usage and an amount", "POST", chat+"/commit", "", `{"amount": 1, "usage": {"input_token": 1}}`, "usage")
+	bad("a kind of usage twice", "POST", chat+"/commit", "", `{"usage": {"input_token": 1, "input_token": 2}}`, "usage.input_token")
+	bad("a kind in capitals", "POST", chat+"/commit", "", `{"usage": {"INPUT": 1}}`, "usage")
+	bad("33 kinds of usage", "POST", chat+"/commit", "", `{"usage": {`+many(33, `"k%d": 1`)+`}}`, "usage")
+	bad("usage of nothing said", "POST", "/v1/reservations", "k", `{"account": "ann", "feature": "chat.completion"}`, "usage")
+	bad("a quantity of what is by usage", "POST", "/v1/reservations", "k", `{"account": "ann", "feature": "chat.completion", "quantity": 2, "usage": {"input_token": 1}}`, "quantity")
+	bad("extend by nothing", "POST", path+"/extend", "", `{}`, "ttl_seconds")
+	bad("extend without a body", "POST", path+"/extend", "", ``, "ttl_seconds")
+	bad("extend a fixed price by usage", "POST", path+"/extend", "", `{"usage": {"input_token": 1}}`, "usage")
+	bad("extend usage by a quantity", "POST", chat+"/extend", "", `{"quantity": 2}`, "quantity")
+	bad("extend for two days", "POST", path+"/extend", "", `{"ttl_seconds": 172800}`, "ttl_seconds")
+	bad("extend for 0 s", "POST", path+"/extend", "", `{"ttl_seconds": 0}`, "ttl_seconds")
+	bad("unknown fields of extend", "POST", path+"/extend", "", `{"ttl": 60, "ttl_seconds": 60, "seconds": 1}`, "ttl", "seconds")
+	bad("unknown fields of in doubt", "POST", path+"/in_doubt", "", `{"lease_token": "x", "reason": "y"}`, "reason")
+	bad("no key for a charge", "POST", "/v1/charges", "", `{"account": "ann", "feature": "text.improve"}`, keyField)
+	bad("wrong fields of a charge", "POST", "/v1/charges", "k", `{"account": "a b", "feature": "X", "quantity": 0, "surface": "FAX", "amount": null, "amonut": 1}`, "account", "feature", "quantity", "surface", "amount", "amonut")
+	bad("an amount twice", "POST", "/v1/charges", "k", `{"account": "ann", "feature": "text.improve", "amount": 1, "amount": 1}`, "amount")
 
 	// Fields, features, units, plans.
 	reserve("unknown field", `{"account": "ann", "feature": "text.improve", "acount": "x", "colour": 1}`, "acount", "colour")
@@ -354,6 +388,7 @@ func TestIdsOfNothingAndOfAnotherProjectAreNotFound(t *testing.T) {
 // verbs are the calls on a reservation, each with a body that it takes.
 var verbs = map[string]string{
 	"start": `{}`, "heartbeat": `{"lease_token": "x"}`, "commit": `{}`, "release": `{}`, "cancel": `{}`, "refund": `{}`,
+	"extend": `{"ttl_seconds": 60}`, "in_doubt": `{"lease_token": "x"}`,
 	"force": `{"end": "release", "reason": "x"}`,
 }
 

@@ -42,6 +42,7 @@ type call struct {
 	id      string
 	key     Key
 
+	from     source             // where its command stands
 	problems []holdfast.Problem // what the edge found wrong so far
 	unread   bool               // the body could not be read, so its fields are not missed
 
@@ -98,44 +99,79 @@ func (c *call) secret() (string, bool) {
 	return secret, found && strings.EqualFold(scheme, "Bearer") && secret != "" && len(secret) <= MaxSecretBytes
 }
 
-// body decodes what was sent into a struct of fields. An empty body is one without fields, and so is null where no field
-// is required. It returns an answer only where the body may not be read at all.
-func (c *call) body(into any) *answer {
-	raw, err := io.ReadAll(http.MaxBytesReader(c.writer, c.request.Body, holdfast.MaxBodyBytes))
-	var tooLarge *http.MaxBytesError
-	switch {
-	case errors.As(err, &tooLarge):
-		a := c.mistake(reasonTooLarge, fmt.Sprintf("Send at most %d bytes.", holdfast.MaxBodyBytes))
-		return &a
-	case err != nil:
-		c.misread(bodyField, "send the whole body")
-		return nil
-	case len(raw) == 0:
-		return nil
+// source is where the parts of a command stand: in a request of its own, or in an item of a batch.
+type source interface {
+	// body decodes the fields into a struct. It returns an answer only where they may not be read at all.
+	body(c *call, into any) *answer
+	// subject is the id or the account that the command is about. It is known once the body was decoded.
+	subject(c *call, name string) string
+	// key is the sender's promise, and whether a recorded refusal is to be decided afresh.
+	key(c *call) (key string, retryRefused bool)
+	// keyField is where the key stands, and place where a field of the body does.
+	keyField() string
+	place(field string) string
+}
+
+// alone is the source of a request that is one command.
+type alone struct{}
+
+func (alone) subject(c *call, name string) string { return c.request.PathValue(name) }
+func (alone) keyField() string                    { return keyHeader }
+func (alone) place(field string) string           { return field }
+
+func (alone) key(c *call) (key string, retryRefused bool) {
+	key = c.single(keyHeader)
+	switch c.single(retryHeader) {
+	case "", "false":
+	case "true":
+		retryRefused = true
+	default:
+		c.wrong(retryHeader, "send true, or leave it out")
 	}
-	header := c.request.Header
-	sent := header.Get("Content-Type")
-	if sent == "" {
-		sent = jsonContent // a body without a type can only be meant as that
-	}
-	content, parameters, err := mime.ParseMediaType(sent)
-	charset := parameters["charset"]
-	if err != nil || content != jsonContent || len(header.Values("Content-Type")) > 1 || charset != "" && !strings.EqualFold(charset, "utf-8") {
-		c.misread("Content-Type", "send application/json in UTF-8")
-		return nil
-	}
-	if encoding := header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
-		c.misread("Content-Encoding", "send the body as it is, not compressed")
-		return nil
-	}
-	text := string(raw)
-	if strings.TrimSpace(text) == "null" && optional(into) {
-		return nil
+	c.noQuery()
+	return key, retryRefused
+}
+
+// body reads what was sent. An empty body is one without fields, and so is null where no field is required.
+func (alone) body(c *call, into any) *answer {
+	text, refused := c.text(holdfast.MaxBodyBytes, jsonContent)
+	if refused != nil || text == "" || c.unread || strings.TrimSpace(text) == "null" && optional(into) {
+		return refused
 	}
 	found, readable := decode(text, into)
 	c.problems = append(c.problems, found...)
 	c.unread = !readable
 	return nil
+}
+
+// text reads a body of one of the content types, in UTF-8. It returns an answer only where it may not be read at all.
+func (c *call) text(most int, contents ...string) (string, *answer) {
+	raw, err := io.ReadAll(http.MaxBytesReader(c.writer, c.request.Body, int64(most)))
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		a := c.mistake(reasonTooLarge, fmt.Sprintf("Send at most %d bytes.", most))
+		return "", &a
+	case err != nil:
+		c.misread(bodyField, "send the whole body")
+		return "", nil
+	case len(raw) == 0:
+		return "", nil
+	}
+	header := c.request.Header
+	sent := header.Get("Content-Type")
+	if sent == "" {
+		sent = contents[0] // a body without a type can only be meant as that
+	}
+	content, parameters, err := mime.ParseMediaType(sent)
+	charset := parameters["charset"]
+	if err != nil || !slices.Contains(contents, content) || len(header.Values("Content-Type")) > 1 || charset != "" && !strings.EqualFold(charset, "utf-8") {
+		c.misread("Content-Type", "send "+contents[0]+" in UTF-8")
+	}
+	if encoding := header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
+		c.misread("Content-Encoding", "send the body as it is, not compressed")
+	}
+	return string(raw), nil
 }
 
 func (c *call) misread(field, hint string) {
@@ -145,13 +181,7 @@ func (c *call) misread(field, hint string) {
 
 // optional reports whether no field of the body is required; the document says the same.
 func optional(body any) bool {
-	t := reflect.TypeOf(body).Elem()
-	for i := range t.NumField() {
-		if !strings.Contains(t.Field(i).Tag.Get("json"), ",omitempty") {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(inputFieldsOf(reflect.TypeOf(body).Elem()), func(f inputField) bool { return f.required })
 }
 
 // single returns a header that may be sent once.
@@ -166,53 +196,46 @@ func (c *call) single(name string) string {
 	return sent[0]
 }
 
-// submit sends a command through the one door. The command says what and of which account; who and under which key
-// comes from the request.
-func (c *call) submit(command holdfast.Command, encode func(*call, *holdfast.Outcome) answer) answer {
-	if wrong := c.prepare(&command); wrong != nil {
+// submit sends the route's command through the one door.
+func (c *call) submit() answer {
+	command, wrong := c.route.does.command(c)
+	if wrong != nil {
 		return *wrong
 	}
-	return c.send(command, encode)
+	outcome, err := c.api.Engine.Submit(c.context(), command)
+	return c.answer(&command, &outcome, err)
 }
 
-// prepare completes the command, and tells everything that is wrong with the request's shape at once. Nil: nothing is.
-func (c *call) prepare(command *holdfast.Command) *answer {
+// complete adds to a command, which says what and of which account, who sends it and under which key, and tells everything
+// that is wrong with its shape at once. A nil answer: nothing is.
+func (c *call) complete(command *holdfast.Command) *answer {
 	command.Project, command.Actor = c.key.Project, "key:"+c.key.ID
-	command.Key = c.single(keyHeader)
-	switch c.single(retryHeader) {
-	case "", "false":
-	case "true":
-		command.RetryRefused = true
-	default:
-		c.wrong(retryHeader, "send true, or leave it out")
-	}
-	c.noQuery()
+	command.Key, command.RetryRefused = c.from.key(c)
 	missing := shape(*command)
 	if c.unread {
-		missing = slices.DeleteFunc(missing, func(p holdfast.Problem) bool { return fieldName(p.Field) != keyHeader })
+		missing = slices.DeleteFunc(missing, func(p holdfast.Problem) bool { return p.Field != "key" })
 	}
-	if found := merge(c.problems, missing); len(found) > 0 {
+	if found := merge(c.problems, missing, c.from.keyField()); len(found) > 0 {
 		a := c.invalid(found)
 		return &a
 	}
 	return nil
 }
 
-func (c *call) send(command holdfast.Command, encode func(*call, *holdfast.Outcome) answer) answer {
-	c.account, c.accountName = command.AccountID(), command.Account
-	outcome, err := c.api.Engine.Submit(c.context(), command)
+// answer tells what became of the call's command.
+func (c *call) answer(command *holdfast.Command, outcome *holdfast.Outcome, err error) answer {
 	if err != nil {
 		return c.failed(err)
 	}
-	c.owner = outcome.Owner
+	c.account, c.accountName, c.owner = command.AccountID(), command.Account, outcome.Owner
 	if c.accountName == "" {
 		c.accountName = outcome.Owner.Name // a reservation was named by its own id
 	}
 	var a answer
 	if outcome.Refused() && !(outcome.DryRun && outcome.Refusal != nil) {
-		a = c.refused(&outcome)
+		a = c.refused(outcome)
 	} else {
-		a = encode(c, &outcome)
+		a = c.route.does.encode(c, outcome)
 	}
 	if outcome.Replayed {
 		a = a.with(replayedHeader, "true")

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -24,11 +25,12 @@ const bodyField = "body"
 // decode reads a JSON object into a struct of body fields and returns everything that is wrong with it. The fields that
 // are right are set either way, so that the core can look at them too; readable is false where there are no fields at all.
 //
-// A field is a text, a boolean, an integer, a time, a list of texts, or an object of texts or amounts; a pointer, a list
-// or an object is nil where the body leaves it out. Null is wrong unless the field's tag says null:"…", and then it
-// counts as left out. A field whose tag says refuse:"…" gets that hint, whatever its value. No problem repeats a value.
+// A field is a text, a boolean, an integer, a time, a list of texts or of values, or an object of texts or amounts; a
+// pointer, a list or an object is nil where the body leaves it out. Null is wrong unless the field's tag says null:"…", and
+// then it counts as left out. An object without members is wrong where the tag says empty:"…", and gets that hint. No
+// problem repeats a value.
 func decode(data string, into any) (found []holdfast.Problem, readable bool) {
-	root, err := parse(data)
+	root, err := parse(data, mostValues(into))
 	var broken syntaxError
 	switch {
 	case errors.As(err, &broken):
@@ -36,9 +38,47 @@ func decode(data string, into any) (found []holdfast.Problem, readable bool) {
 	case root.kind != isObject:
 		return []holdfast.Problem{{Field: bodyField, Hint: "send a JSON object"}}, false
 	}
-	d := decoder{}
-	d.fields(root, reflect.ValueOf(into).Elem())
-	return d.problems, true
+	return decodeObject(root, into), true
+}
+
+// decodeObject reads an object into structs, each of which has some of its fields.
+func decodeObject(object value, into ...any) []holdfast.Problem {
+	var d decoder
+	var structs []reflect.Value
+	for _, target := range into {
+		structs = append(structs, reflect.ValueOf(target).Elem())
+	}
+	d.fields(object, structs)
+	return d.problems
+}
+
+// inputField is a field that a body can have.
+type inputField struct {
+	name     string
+	index    []int
+	required bool
+	nullable bool
+	empty    string // what to say of an object without members; empty: nothing
+}
+
+// inputFields are those of each body, found once.
+var inputFields sync.Map // reflect.Type → []inputField
+
+func inputFieldsOf(t reflect.Type) []inputField {
+	if known, ok := inputFields.Load(t); ok {
+		return known.([]inputField)
+	}
+	var fields []inputField
+	for _, f := range reflect.VisibleFields(t) {
+		if f.Anonymous {
+			continue
+		}
+		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		_, nullable := f.Tag.Lookup("null")
+		fields = append(fields, inputField{name: name, index: f.Index, required: options != "omitempty", nullable: nullable, empty: f.Tag.Get("empty")})
+	}
+	inputFields.Store(t, fields)
+	return fields
 }
 
 type decoder struct{ problems []holdfast.Problem }
@@ -49,38 +89,45 @@ func (d *decoder) add(field, hint string) {
 	}
 }
 
-func (d *decoder) fields(object value, into reflect.Value) {
-	var names []string
-	indexes := map[string]int{}
-	for i := range into.NumField() {
-		tag := into.Type().Field(i).Tag
-		name, _, _ := strings.Cut(tag.Get("json"), ",")
-		indexes[name] = i
-		if _, refused := tag.Lookup("refuse"); !refused {
-			names = append(names, name)
-		}
-	}
+func (d *decoder) fields(object value, into []reflect.Value) {
 	seen := map[string]bool{}
 	for _, m := range object.members {
-		i, known := indexes[m.name]
+		field, target, known := fieldOf(m.name, into)
 		switch {
 		case !known:
-			d.add(shownName("", m), unknownHint(m.name, names))
+			d.add(shownName("", m), unknownHint(m.name, names(into)))
 		case seen[m.name]:
 			d.add(m.name, "name it once")
+		case m.value.kind == isNull && field.nullable:
+		case m.value.kind == isObject && len(m.value.members) == 0 && field.empty != "":
+			d.add(m.name, field.empty)
 		default:
-			tag := into.Type().Field(i).Tag
-			_, nullable := tag.Lookup("null")
-			hint, refused := tag.Lookup("refuse")
-			switch {
-			case refused:
-				d.add(m.name, hint)
-			case m.value.kind != isNull || !nullable:
-				d.set(m.name, m.value, into.Field(i))
-			}
+			d.set(m.name, m.value, target)
 		}
 		seen[m.name] = true
 	}
+}
+
+// fieldOf finds the field of that name, and where it is set.
+func fieldOf(name string, into []reflect.Value) (inputField, reflect.Value, bool) {
+	for _, target := range into {
+		for _, field := range inputFieldsOf(target.Type()) {
+			if field.name == name {
+				return field, target.FieldByIndex(field.index), true
+			}
+		}
+	}
+	return inputField{}, reflect.Value{}, false
+}
+
+func names(into []reflect.Value) []string {
+	var list []string
+	for _, target := range into {
+		for _, field := range inputFieldsOf(target.Type()) {
+			list = append(list, field.name)
+		}
+	}
+	return list
 }
 
 // unknownHint suggests what was probably meant.
@@ -114,6 +161,7 @@ func shownName(parent string, m member) string {
 var (
 	timeType   = reflect.TypeFor[time.Time]()
 	amountType = reflect.TypeFor[holdfast.Amount]()
+	valueType  = reflect.TypeFor[value]()
 )
 
 // set converts one value, or says what to write instead.
@@ -132,6 +180,8 @@ func (d *decoder) set(path string, v value, into reflect.Value) {
 		var at time.Time
 		at, hint = readTime(v)
 		target.Set(reflect.ValueOf(at))
+	case t == valueType:
+		target.Set(reflect.ValueOf(v))
 	case t.Kind() == reflect.String:
 		if hint = "use a text"; v.kind == isText {
 			hint = v.flaw
@@ -164,7 +214,11 @@ func (d *decoder) set(path string, v value, into reflect.Value) {
 
 func (d *decoder) list(path string, v value, into reflect.Value) {
 	if v.kind != isList {
-		d.add(path, "use a list of texts")
+		what := "texts"
+		if into.Type().Elem() == valueType {
+			what = "objects"
+		}
+		d.add(path, "use a list of "+what)
 		return
 	}
 	into.Set(reflect.MakeSlice(into.Type(), len(v.items), len(v.items)))
@@ -273,11 +327,13 @@ func edits(a, b string) int {
 }
 
 // merge adds what the core found to what the edge found. A field that the edge could not read is not judged again by
-// what stands in its place.
-func merge(edge, core []holdfast.Problem) []holdfast.Problem {
+// what stands in its place. keyField is where the caller wrote what the core calls key.
+func merge(edge, core []holdfast.Problem, keyField string) []holdfast.Problem {
 	merged := edge
 	for _, p := range core {
-		p.Field = fieldName(p.Field)
+		if p.Field == "key" {
+			p.Field = keyField
+		}
 		known := slices.ContainsFunc(edge, func(q holdfast.Problem) bool {
 			return q.Field == p.Field || strings.HasPrefix(q.Field, p.Field+".") || strings.HasPrefix(q.Field, p.Field+"[")
 		})
@@ -286,12 +342,4 @@ func merge(edge, core []holdfast.Problem) []holdfast.Problem {
 		}
 	}
 	return merged
-}
-
-// fieldName is where the caller wrote what the core calls by its own name.
-func fieldName(core string) string {
-	if core == "key" {
-		return keyHeader
-	}
-	return core
 }

@@ -16,13 +16,13 @@ func TestTextsAreReadAsTheyWereWritten(t *testing.T) {
 	for written, want := range map[string]string{
 		`"a"`: "a", `"\u0041\n\t\"\\\/\b\f\r"`: "A\n\t\"\\/\b\f\r", `"\ud83d\ude00"`: "😀", `"😀"`: "😀", `"e\u0301"`: "e\u0301", `"\uFFFD"`: "\ufffd", `"é"`: "é",
 	} {
-		v, err := parse(written)
+		v, err := parse(written, maxValues)
 		if err != nil || v.kind != isText || v.text != want || v.flaw != "" {
 			t.Errorf("%s: %q, flaw %q, %v", written, v.text, v.flaw, err)
 		}
 	}
 	for _, written := range []string{`"\ud83d"`, `"\ude00"`, `"\ude00\ud83d"`, `"\ud83dx"`, `"\ud83d\n"`, `"\ud83d\ud83d\ude00"`, `"\u0000"`, "\"\xff\"", "\"\xed\xa0\x80\""} {
-		if v, err := parse(written); err != nil || v.flaw == "" {
+		if v, err := parse(written, maxValues); err != nil || v.flaw == "" {
 			t.Errorf("%s: no flaw, %v", written, err)
 		}
 	}
@@ -35,7 +35,7 @@ func TestWhatIsRightIsSetBesideWhatIsWrong(t *testing.T) {
 		t.Errorf("%v", found)
 	}
 	zero := holdfast.Amount(0)
-	want := reserveBody{Account: "ann", Usage: map[string]holdfast.Amount{"input_token": 7}, Metadata: map[string]string{"a": "b"}, DryRun: true, TTLSeconds: &zero}
+	want := reserveBody{ReserveFields{Account: "ann", Usage: map[string]holdfast.Amount{"input_token": 7}, Metadata: map[string]string{"a": "b"}, DryRun: true, TTLSeconds: &zero}}
 	if difference := cmp.Diff(want, body); difference != "" {
 		t.Error(difference)
 	}
@@ -84,7 +84,7 @@ func FuzzDecode(f *testing.F) {
 				}
 			}
 		}
-		v, err := parse(data)
+		v, err := parse(data, maxValues)
 		if valid := json.Valid([]byte(data)); err == nil && !valid {
 			t.Fatalf("%q is no JSON", data)
 		} else if err != nil && valid && !strings.Contains(err.Error(), "at most") {

@@ -9,7 +9,7 @@
 //	the table          routes.go           every route: method, path, scope, types, reasons; the only list of them
 //	one request        call.go             its key, its headers, its problems, its command
 //	reading            parse.go decode.go  JSON, strictly; every problem named by its field, no value repeated
-//	                   query.go cursor.go  query parameters and cursors, just as strictly
+//	                   query.go            query parameters, just as strictly
 //	what is asked      reservations.go     bodies into operations, outcomes into answers
 //	                   accounts.go
 //	what is answered   shapes.go           the shapes of the API

@@ -197,7 +197,7 @@ func (d *description) problems(r *route, op *huma.Operation) {
 		var words []string
 		recorded := false
 		for _, reason := range reasons {
-			body := problemBody(r, reason)
+			body := problemBody(reason)
 			if !slices.ContainsFunc(bodies, func(known any) bool { return reflect.TypeOf(known) == reflect.TypeOf(body) }) {
 				bodies = append(bodies, body)
 			}
@@ -221,15 +221,16 @@ func (d *description) problems(r *route, op *huma.Operation) {
 	}
 }
 
-// problemBody is what a problem of this reason looks like on this route.
-func problemBody(r *route, reason holdfast.Reason) any {
-	switch {
-	case !reason.Recorded():
-		return Problem{}
-	case pathNames(r.path) != nil && pathNames(r.path)[0] == "id":
+// problemBody is what a problem of this reason looks like.
+func problemBody(reason holdfast.Reason) any {
+	switch reason {
+	case holdfast.Insufficient, holdfast.HeldByActive, holdfast.TooManyActive, holdfast.AccountBlocked, holdfast.FeatureNotInPlan:
+		return Refusal{}
+	}
+	if reason.Recorded() {
 		return Ended{}
 	}
-	return Refusal{}
+	return Problem{}
 }
 
 // finish says what huma's reading of Go types cannot: that answers stay open, that lists are never null, and which

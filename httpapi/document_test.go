@@ -20,7 +20,8 @@ func TestRoutesAndDocumentAgree(t *testing.T) {
 		GET/v1/accounts/{account}/entries
 		GET/v1/accounts/{account}/grants POST/v1/accounts/{account}/grants
 		POST/v1/accounts/{account}/adjustments POST/v1/accounts/{account}/subscription
-		GET/v1/reservations POST/v1/reservations GET/v1/reservations/{id}
+		GET/v1/reservations POST/v1/reservations GET/v1/reservations/{id} POST/v1/charges
+		POST/v1/reservations/{id}/extend POST/v1/reservations/{id}/in_doubt
 		POST/v1/reservations/{id}/cancel POST/v1/reservations/{id}/commit POST/v1/reservations/{id}/force POST/v1/reservations/{id}/heartbeat
 		POST/v1/reservations/{id}/refund POST/v1/reservations/{id}/release POST/v1/reservations/{id}/start`)
 	var documented, served []string

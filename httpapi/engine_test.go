@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/holdfast-dev/holdfast"
+	"github.com/holdfast-dev/holdfast/engine"
 	"github.com/holdfast-dev/holdfast/store"
 )
 
@@ -37,7 +38,7 @@ func newSmallEngine() *smallEngine {
 	}
 }
 
-// catalog is the product's example, as far as prices are fixed.
+// catalog is the product's example, with policies that differ from the defaults.
 func catalog() *holdfast.Catalog {
 	daily := holdfast.Cycle{Rolling: 24 * time.Hour}
 	return &holdfast.Catalog{
@@ -46,12 +47,13 @@ func catalog() *holdfast.Catalog {
 		Features: []holdfast.Feature{
 			{Name: "text.improve", Prices: []holdfast.Price{{Unit: "credit", Amount: 1}}, LongestJob: time.Minute, TTL: 5 * time.Minute},
 			{Name: "image.generate", Prices: []holdfast.Price{{Unit: "image", Amount: 1}, {Unit: "credit", Amount: 5}}, LongestJob: 5 * time.Minute, TTL: 15 * time.Minute},
-			{Name: "file.analyze", Prices: []holdfast.Price{{Unit: "credit", Amount: 3}}, LongestJob: 3 * time.Minute, TTL: 15 * time.Minute},
+			{Name: "file.analyze", Prices: []holdfast.Price{{Unit: "credit", Amount: 3}}, LongestJob: 3 * time.Minute, TTL: 15 * time.Minute, Policies: holdfast.Policies{CancelRunning: holdfast.CancelRequest}},
+			{Name: "chat.completion", Prices: []holdfast.Price{{Unit: "credit", Per: 1000, Rates: map[string]holdfast.Amount{"input_token": 1, "cached_token": 0, "output_token": 4}}}, LongestJob: 2 * time.Minute, TTL: 10 * time.Minute, Policies: holdfast.Policies{Overrun: holdfast.OverrunDebt}},
 		},
 		Surfaces: []holdfast.Surface{{Name: "bot", TTL: 15 * time.Minute}},
 		Plans: []holdfast.Plan{
 			{Name: "free", Default: true, Features: []string{"text.improve", "image.generate"}, MaxActive: 1, Allowances: []holdfast.Allowance{{Key: "free/credit", Unit: "credit", Amount: 3, Every: daily}}},
-			{Name: "pro", Features: []string{"text.improve", "image.generate", "file.analyze"}, FreeFeatures: []string{"text.improve"}, MaxActive: 3, Allowances: []holdfast.Allowance{{Key: "pro/credit", Unit: "credit", Amount: 300, Every: daily}}},
+			{Name: "pro", Features: []string{"text.improve", "image.generate", "file.analyze", "chat.completion"}, FreeFeatures: []string{"text.improve"}, MaxActive: 3, DebtLimits: map[string]holdfast.Amount{"credit": 1}, Allowances: []holdfast.Allowance{{Key: "pro/credit", Unit: "credit", Amount: 300, Every: daily}}},
 		},
 	}
 }
@@ -77,7 +79,7 @@ func (e *smallEngine) Submit(ctx context.Context, command holdfast.Command) (hol
 		state.Account.ID = id
 	}
 	outcome := holdfast.Decide(e.catalogs[command.Project], state, command, e.now)
-	if reserve, ok := command.Do.(holdfast.Reserve); ok && reserve.DryRun {
+	if outcome.DryRun {
 		return outcome, nil
 	}
 	if changes, changed := state.Changes(); changed {
@@ -99,14 +101,61 @@ func (e *smallEngine) load(id holdfast.AccountID) *holdfast.State {
 	return nil
 }
 
-func (e *smallEngine) View(_ context.Context, project, account string) (*holdfast.AccountView, error) {
+func (e *smallEngine) SubmitAll(ctx context.Context, commands []holdfast.Command) []engine.Result {
+	var results []engine.Result
+	for _, command := range commands {
+		outcome, err := e.Submit(ctx, command)
+		results = append(results, engine.Result{Outcome: outcome, Err: err})
+	}
+	return results
+}
+
+func (e *smallEngine) ViewAt(_ context.Context, project, account string, at time.Time) (*holdfast.AccountView, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	state := e.load(holdfast.AccountIDOf(project, account))
+	id := holdfast.AccountIDOf(project, account)
+	state := e.load(id)
 	if state == nil {
 		state = holdfast.NewState(project, account)
 	}
+	if at.IsZero() {
+		return holdfast.View(e.catalogs[project], state, e.now), e.readError
+	}
+	past, err := holdfast.Rewind(state, func(yield func(holdfast.Entry, error) bool) {
+		for _, entry := range slices.Backward(e.entries[id]) {
+			if !yield(entry, nil) {
+				return
+			}
+		}
+	}, at)
+	if err != nil {
+		return nil, err
+	}
+	return holdfast.View(e.catalogs[project], past, at), e.readError
+}
+
+func (e *smallEngine) ViewOf(_ context.Context, project string, account holdfast.AccountID) (*holdfast.AccountView, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	state := e.load(account)
+	if state == nil || state.Account.Project != project {
+		return nil, e.readError
+	}
 	return holdfast.View(e.catalogs[project], state, e.now), e.readError
+}
+
+func (e *smallEngine) Explain(_ context.Context, command holdfast.Command) (*holdfast.Explanation, []holdfast.Problem, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if found := command.Check(); len(found) > 0 {
+		return nil, found, nil
+	}
+	state := e.load(command.AccountID())
+	if state == nil {
+		state = holdfast.NewState(command.Project, command.Account)
+	}
+	x, found := holdfast.Explain(e.catalogs[command.Project], state, command, e.now)
+	return x, found, e.readError
 }
 
 func (e *smallEngine) Read(_ context.Context, query store.Query) (store.Page, error) {

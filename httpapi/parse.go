@@ -6,6 +6,8 @@ import (
 	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
+
+	"github.com/holdfast-dev/holdfast"
 )
 
 // The standard library's reader repairs what it should refuse: half a surrogate pair and invalid UTF-8 become U+FFFD, the
@@ -16,6 +18,8 @@ const (
 	maxDepth = 8
 	// maxValues bounds what a body of a million brackets can take: memory per value is a hundred times its text.
 	maxValues = 4096
+	// maxBatchValues is more than the largest batch of the largest operations has in a body of that size.
+	maxBatchValues = 64 * holdfast.MaxOperations
 )
 
 type kind int
@@ -49,9 +53,17 @@ type syntaxError string
 
 func (e syntaxError) Error() string { return string(e) }
 
-// parse reads exactly one JSON value. An error is a syntaxError, worded as a hint.
-func parse(data string) (value, error) {
-	p := parser{data: data}
+// mostValues is how many a body may have.
+func mostValues(body any) int {
+	if _, batch := body.(*batchBody); batch {
+		return maxBatchValues
+	}
+	return maxValues
+}
+
+// parse reads exactly one JSON value with so many in it at most. An error is a syntaxError, worded as a hint.
+func parse(data string, most int) (value, error) {
+	p := parser{data: data, most: most}
 	p.space()
 	v, err := p.value(0)
 	if err != nil {
@@ -68,6 +80,7 @@ type parser struct {
 	data   string
 	at     int
 	values int
+	most   int
 }
 
 func (p *parser) broken() error {
@@ -90,8 +103,8 @@ func (p *parser) next(b byte) bool {
 }
 
 func (p *parser) value(depth int) (value, error) {
-	if p.values++; p.values > maxValues {
-		return value{}, syntaxError(fmt.Sprintf("use at most %d values", maxValues))
+	if p.values++; p.values > p.most {
+		return value{}, syntaxError(fmt.Sprintf("use at most %d values", p.most))
 	}
 	if depth > maxDepth {
 		return value{}, syntaxError(fmt.Sprintf("nest at most %d deep", maxDepth))

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/holdfast-dev/holdfast"
@@ -79,6 +80,7 @@ type Problem struct {
 type Refusal struct {
 	Problem
 	Numbers
+	Reservation *Reservation `json:"reservation,omitempty" doc:"Of a refused extend: as it still is"`
 }
 
 // Ended is a no that shows the reservation as it is.
@@ -89,19 +91,19 @@ type Ended struct {
 
 // Numbers tell why a reservation or an adjustment is refused. Null: unknown, or it does not apply.
 type Numbers struct {
-	Feature         *string          `json:"feature"`
-	Unit            *string          `json:"unit"`
-	Needed          *holdfast.Amount `json:"needed"`
-	Available       *holdfast.Amount `json:"available"`
-	Held            *holdfast.Amount `json:"held" doc:"By reservations; it comes back if they fail"`
-	Active          int              `json:"active" doc:"Reservations that take a slot"`
-	MaxActive       int              `json:"max_active"`
-	Cycle           *Cycle           `json:"cycle" doc:"The allowance of this unit that resets soonest"`
-	ResetsAt        *time.Time       `json:"resets_at" doc:"When waiting alone makes it payable; null: waiting does not help"`
-	Plans           []string         `json:"plans" doc:"Plans that would allow it"`
-	Estimated       bool             `json:"estimated" doc:"Whether needed is an upper bound"`
-	AffordableUsage *holdfast.Amount `json:"affordable_usage"`
-	Alternatives    []Alternative    `json:"alternatives" doc:"Every way to pay, where there is more than one"`
+	Feature         *string                    `json:"feature"`
+	Unit            *string                    `json:"unit"`
+	Needed          *holdfast.Amount           `json:"needed"`
+	Available       *holdfast.Amount           `json:"available"`
+	Held            *holdfast.Amount           `json:"held" doc:"By reservations; it comes back if they fail"`
+	Active          int                        `json:"active" doc:"Reservations that take a slot"`
+	MaxActive       int                        `json:"max_active"`
+	Cycle           *Cycle                     `json:"cycle" doc:"The allowance of this unit that resets soonest"`
+	ResetsAt        *time.Time                 `json:"resets_at" doc:"When waiting alone makes it payable; null: waiting does not help"`
+	Plans           []string                   `json:"plans" doc:"Plans that would allow it"`
+	Estimated       bool                       `json:"estimated" doc:"true: needed is an upper bound, since the price is by usage"`
+	AffordableUsage map[string]holdfast.Amount `json:"affordable_usage" nullable:"true" doc:"Of what is priced by usage: the most that available pays for, in the same proportions; else null"`
+	Alternatives    []Alternative              `json:"alternatives" doc:"Every way to pay, where there is more than one"`
 }
 
 // Alternative is one way to pay, and what there is of it.
@@ -116,6 +118,7 @@ func numbers(r *holdfast.Refusal) Numbers {
 	n := Numbers{
 		Feature: known(r.Feature), Unit: known(r.Unit), Active: r.Active, MaxActive: r.MaxActive,
 		Cycle: cycle(r.Cycle), ResetsAt: instant(r.ResetsAt), Plans: append([]string{}, r.Plans...), Alternatives: []Alternative{},
+		Estimated: r.Estimated, AffordableUsage: r.AffordableUsage,
 	}
 	if r.Unit != "" { // a refusal before any price was looked at has no amounts
 		n.Needed, n.Available, n.Held = &r.Needed, &r.Available, &r.Held
@@ -222,7 +225,10 @@ func (c *call) notFound() answer { return c.accident(holdfast.Outcome{Reason: ho
 
 // invalid names everything that is wrong with the request, as far as one answer goes.
 func (c *call) invalid(found []holdfast.Problem) answer {
-	found = found[:min(len(found), maxProblems)]
+	found = slices.Clone(found[:min(len(found), maxProblems)])
+	for i := range found {
+		found[i].Field = c.from.place(found[i].Field)
+	}
 	a := c.accident(holdfast.Outcome{Reason: holdfast.Invalid, Problems: found})
 	body := a.body.(Problem)
 	body.Problems = found
@@ -257,7 +263,7 @@ func (c *call) failed(err error) answer {
 func (c *call) refused(outcome *holdfast.Outcome) answer {
 	switch outcome.Reason {
 	case holdfast.Invalid:
-		return c.invalid(merge(nil, outcome.Problems))
+		return c.invalid(merge(nil, outcome.Problems, c.from.keyField()))
 	case holdfast.KeyReused, holdfast.NotFound:
 		return c.accident(*outcome)
 	}
@@ -270,7 +276,12 @@ func (c *call) refused(outcome *holdfast.Outcome) answer {
 	a := answer{status: problem.Status, body: problem, reason: outcome.Reason, content: problemContent}
 	switch {
 	case outcome.Refusal != nil:
-		a.body = Refusal{Problem: problem, Numbers: numbers(outcome.Refusal)}
+		body := Refusal{Problem: problem, Numbers: numbers(outcome.Refusal)}
+		if outcome.Reservation != nil {
+			r := c.reservation(outcome.Reservation, nil)
+			body.Reservation = &r
+		}
+		a.body = body
 	case outcome.Reservation != nil:
 		a.body = Ended{Problem: problem, Reservation: c.reservation(outcome.Reservation, nil)}
 	}

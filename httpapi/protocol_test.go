@@ -25,7 +25,7 @@ func (s *server) everyRoute(visit func(r *route, path, body string)) {
 		}
 		body := verbs[path[strings.LastIndex(path, "/")+1:]]
 		switch r.operation {
-		case "reserve":
+		case "reserve", "charge":
 			body = `{"account": "ann", "feature": "text.improve"}`
 		case "putAccount":
 			body = `{}`

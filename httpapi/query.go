@@ -98,5 +98,5 @@ func (c *call) page(kind store.QueryKind, read map[string]string) store.Query {
 // validName checks an account's name in the core's words.
 func (c *call) validName(name string) {
 	check := holdfast.Command{Account: name, Do: holdfast.PutAccount{}}
-	c.problems = merge(c.problems, check.Check())
+	c.problems = merge(c.problems, check.Check(), c.from.keyField())
 }

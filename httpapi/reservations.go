@@ -9,27 +9,40 @@ import (
 	"github.com/holdfast-dev/holdfast/store"
 )
 
-// reserveBody asks for a reservation.
-type reserveBody struct {
+// ReserveFields are what a reserve and a charge ask with.
+type ReserveFields struct {
 	Account    string                     `json:"account" doc:"Whose; 1 to 128 bytes without spaces or / ? # %" example:"telegram:42"`
 	Feature    string                     `json:"feature" doc:"What for; a feature of the catalog" example:"image.generate"`
 	Quantity   *holdfast.Amount           `json:"quantity,omitempty" minimum:"1" doc:"How many; 1 where it is left out"`
-	Usage      map[string]holdfast.Amount `json:"usage,omitempty" doc:"What the work is expected to use, by kind; recorded"`
+	Usage      map[string]holdfast.Amount `json:"usage,omitempty" minimum:"0" doc:"How much of each kind; needed where the price is by usage, else recorded"`
 	Surface    string                     `json:"surface,omitempty" doc:"Where the request came from; a surface of the catalog"`
 	TTLSeconds *holdfast.Amount           `json:"ttl_seconds,omitempty" minimum:"1" maximum:"86400" doc:"How long to hold; the surface's or the feature's where it is left out"`
 	Metadata   map[string]string          `json:"metadata,omitempty" doc:"Kept with the reservation"`
 	DryRun     bool                       `json:"dry_run,omitempty" doc:"Only say what would happen; needs no key"`
 }
 
-func reserve(c *call) answer {
-	var body reserveBody
-	if unread := c.body(&body); unread != nil {
-		return *unread
+func (f *ReserveFields) reserve() holdfast.Reserve {
+	return holdfast.Reserve{
+		Feature: f.Feature, Quantity: given(f.Quantity), Usage: f.Usage, Surface: f.Surface,
+		TTL: seconds(f.TTLSeconds), Metadata: f.Metadata, DryRun: f.DryRun,
 	}
-	return c.submit(holdfast.Command{Account: body.Account, Do: holdfast.Reserve{
-		Feature: body.Feature, Quantity: given(body.Quantity), Usage: body.Usage, Surface: body.Surface,
-		TTL: seconds(body.TTLSeconds), Metadata: body.Metadata, DryRun: body.DryRun,
-	}}, reserved)
+}
+
+// reserveBody asks for a reservation: usage is at most how much.
+type reserveBody struct{ ReserveFields }
+
+func reserve(body *reserveBody) holdfast.Command {
+	return holdfast.Command{Account: body.Account, Do: body.reserve()}
+}
+
+// chargeBody asks to reserve and to commit in one: usage is what was used.
+type chargeBody struct {
+	ReserveFields
+	Amount *holdfast.Amount `json:"amount,omitempty" minimum:"0" doc:"What it came to, in the unit of the price; where it is left out, what quantity or usage cost"`
+}
+
+func charge(body *chargeBody) holdfast.Command {
+	return holdfast.Command{Account: body.Account, Do: holdfast.Charge{Reserve: body.reserve(), Amount: body.Amount}}
 }
 
 // given is 0 for what was left out. A zero that was written is not left out: it becomes a quantity that the core refuses.
@@ -57,8 +70,22 @@ func seconds(length *holdfast.Amount) time.Duration {
 }
 
 func reserved(c *call, outcome *holdfast.Outcome) answer {
-	switch {
-	case outcome.Refused(): // of a dry run
+	if outcome.DryRun {
+		return c.wouldBe(outcome)
+	}
+	return answer{status: http.StatusCreated, body: c.reservation(outcome.Reservation, outcome.Balance)}
+}
+
+func charged(c *call, outcome *holdfast.Outcome) answer {
+	if outcome.DryRun {
+		return c.wouldBe(outcome)
+	}
+	return answer{status: http.StatusCreated, body: c.settled(outcome)}
+}
+
+// wouldBe answers a dry run.
+func (c *call) wouldBe(outcome *holdfast.Outcome) answer {
+	if outcome.Refused() {
 		reader := c.reader()
 		a := answer{status: http.StatusOK, body: Denied{
 			Reason: outcome.Reason, Title: c.api.Texts.Title(outcome.Reason),
@@ -66,10 +93,8 @@ func reserved(c *call, outcome *holdfast.Outcome) answer {
 			Numbers: numbers(outcome.Refusal),
 		}}
 		return a.with("Content-Language", reader.Language)
-	case outcome.DryRun:
-		return answer{status: http.StatusOK, body: Allowed{Allowed: true, Reservation: c.reservation(outcome.Reservation, outcome.Balance)}}
 	}
-	return answer{status: http.StatusCreated, body: c.reservation(outcome.Reservation, outcome.Balance)}
+	return answer{status: http.StatusOK, body: Allowed{Allowed: true, Reservation: c.reservation(outcome.Reservation, outcome.Balance)}}
 }
 
 // startBody asks for the right to finish a reservation.
@@ -98,21 +123,51 @@ func heartbeat(id holdfast.ID, body *heartbeatBody) holdfast.Operation {
 	return holdfast.Heartbeat{ReservationID: id, LeaseToken: body.LeaseToken, Lease: seconds(body.LeaseSeconds)}
 }
 
-func beaten(c *call, outcome *holdfast.Outcome) answer {
-	return answer{status: http.StatusOK, body: Beaten{Reservation: c.reservation(outcome.Reservation, outcome.Balance)}}
+func changedReservation(c *call, outcome *holdfast.Outcome) answer {
+	return answer{status: http.StatusOK, body: c.changed(outcome)}
 }
 
-// commitBody settles a reservation: by an amount, by a quantity, or by all that was reserved. Every price is fixed so far,
-// and a caller who reports usage does not mean "charge all".
+func (c *call) changed(outcome *holdfast.Outcome) ReservationChanged {
+	return ReservationChanged{Reservation: c.reservation(outcome.Reservation, outcome.Balance), Changed: outcome.Changed}
+}
+
+func beaten(c *call, outcome *holdfast.Outcome) answer {
+	return answer{status: http.StatusOK, body: c.reservation(outcome.Reservation, outcome.Balance)}
+}
+
+// commitBody settles a reservation: by an amount, by a quantity, by usage, or by all that was reserved.
 type commitBody struct {
-	LeaseToken string           `json:"lease_token,omitempty" doc:"What start answered; needed once it was started"`
-	Amount     *holdfast.Amount `json:"amount,omitempty" minimum:"0" doc:"What was used, in the reservation's unit"`
-	Quantity   *holdfast.Amount `json:"quantity,omitempty" minimum:"0" doc:"What was used, in uses of the feature"`
-	Usage      any              `json:"usage,omitempty" hidden:"true" refuse:"the price of this reservation is fixed: name an amount or a quantity instead"`
+	LeaseToken string                     `json:"lease_token,omitempty" doc:"What start answered; needed once it was started"`
+	Amount     *holdfast.Amount           `json:"amount,omitempty" minimum:"0" doc:"What was used, in the reservation's unit"`
+	Quantity   *holdfast.Amount           `json:"quantity,omitempty" minimum:"0" doc:"What was used, in uses of the feature; not where the price is by usage"`
+	Usage      map[string]holdfast.Amount `json:"usage,omitempty" minimum:"0" doc:"What was used of each kind; a kind left out is 0. Of a fixed price it is only recorded"`
 }
 
 func commit(id holdfast.ID, body *commitBody) holdfast.Operation {
-	return holdfast.Commit{ReservationID: id, LeaseToken: body.LeaseToken, Amount: body.Amount, Quantity: body.Quantity}
+	return holdfast.Commit{ReservationID: id, LeaseToken: body.LeaseToken, Amount: body.Amount, Quantity: body.Quantity, Usage: body.Usage}
+}
+
+// extendBody asks for more time, a larger upper bound, or both.
+type extendBody struct {
+	LeaseToken string                     `json:"lease_token,omitempty" doc:"What start answered; needed once it was started"`
+	TTLSeconds *holdfast.Amount           `json:"ttl_seconds,omitempty" minimum:"1" maximum:"86400" doc:"How long to hold from now"`
+	Quantity   *holdfast.Amount           `json:"quantity,omitempty" minimum:"1" doc:"How many in all; not where the price is by usage"`
+	Usage      map[string]holdfast.Amount `json:"usage,omitempty" minimum:"0" empty:"say how much will be used in all at most, or leave it out" doc:"How much of each kind in all at most, where the price is by usage"`
+}
+
+func extend(id holdfast.ID, body *extendBody) holdfast.Operation {
+	return holdfast.Extend{
+		ReservationID: id, LeaseToken: body.LeaseToken, TTL: seconds(body.TTLSeconds), Quantity: body.Quantity, Usage: body.Usage,
+	}
+}
+
+// inDoubtBody marks work of which its worker does not know whether it happened.
+type inDoubtBody struct {
+	LeaseToken string `json:"lease_token" doc:"What start answered"`
+}
+
+func inDoubt(id holdfast.ID, body *inDoubtBody) holdfast.Operation {
+	return holdfast.InDoubt{ReservationID: id, LeaseToken: body.LeaseToken}
 }
 
 // releaseBody ends a reservation without a charge.
@@ -144,11 +199,22 @@ func force(id holdfast.ID, body *forceBody) holdfast.Operation {
 }
 
 func settled(c *call, outcome *holdfast.Outcome) answer {
+	return answer{status: http.StatusOK, body: c.settled(outcome)}
+}
+
+func (c *call) settled(outcome *holdfast.Outcome) Settled {
 	s := outcome.Settlement
-	return answer{status: http.StatusOK, body: Settled{
-		Reservation: c.reservation(outcome.Reservation, outcome.Balance), Changed: outcome.Changed,
-		Returned: s.Returned, Voided: s.Voided, Late: s.Late, MayContinue: s.MayContinue,
-	}}
+	return Settled{
+		ReservationChanged: c.changed(outcome), Returned: s.Returned, Voided: s.Voided, Late: s.Late, MayContinue: s.MayContinue,
+	}
+}
+
+// cancelled answers a cancel: what nobody had started has ended; a worker is only asked to stop.
+func cancelled(c *call, outcome *holdfast.Outcome) answer {
+	if outcome.Settlement == nil {
+		return answer{status: http.StatusAccepted, body: c.changed(outcome)}
+	}
+	return settled(c, outcome)
 }
 
 // refundBody gives a charge back.
@@ -164,36 +230,46 @@ func refund(id holdfast.ID, body *refundBody) holdfast.Operation {
 
 func refunded(c *call, outcome *holdfast.Outcome) answer {
 	return answer{status: http.StatusOK, body: Refunded{
-		Reservation: c.reservation(outcome.Reservation, outcome.Balance), Changed: outcome.Changed,
-		Returned: outcome.Settlement.Returned, Voided: outcome.Settlement.Voided,
+		ReservationChanged: c.changed(outcome), Returned: outcome.Settlement.Returned, Voided: outcome.Settlement.Voided,
 	}}
 }
 
-// onReservation is a call about one reservation, named by its id in the path.
-func onReservation[B any](operation func(holdfast.ID, *B) holdfast.Operation, encode func(*call, *holdfast.Outcome) answer) action {
-	return action{body: new(B), run: func(c *call) answer {
+// byBody is a call whose body names the account.
+func byBody[B any](command func(*B) holdfast.Command, encode func(*call, *holdfast.Outcome) answer) action {
+	return action{body: new(B), encode: encode, command: func(c *call) (holdfast.Command, *answer) {
 		var body B
-		if unread := c.body(&body); unread != nil {
-			return *unread
+		if unread := c.from.body(c, &body); unread != nil {
+			return holdfast.Command{}, unread
 		}
-		account, id, ok := c.reservationID()
+		built := command(&body)
+		return built, c.complete(&built)
+	}}
+}
+
+// onReservation is a call about one reservation, named by its id.
+func onReservation[B any](operation func(holdfast.ID, *B) holdfast.Operation, encode func(*call, *holdfast.Outcome) answer) action {
+	return action{body: new(B), encode: encode, command: func(c *call) (holdfast.Command, *answer) {
+		var body B
+		if unread := c.from.body(c, &body); unread != nil {
+			return holdfast.Command{}, unread
+		}
+		account, id, ok := reservationID(c.from.subject(c, "id"))
 		if !ok {
 			account, id = holdfast.AccountID{1}, holdfast.ID{1} // stands for it while the rest is checked
 		}
 		command := holdfast.Command{Target: account, Do: operation(id, &body)}
-		if wrong := c.prepare(&command); wrong != nil {
-			return *wrong
+		wrong := c.complete(&command)
+		if wrong == nil && !ok {
+			a := c.notFound()
+			wrong = &a
 		}
-		if !ok {
-			return c.notFound()
-		}
-		return c.send(command, encode)
+		return command, wrong
 	}}
 }
 
-// reservationID reads the id in the path. One that cannot be decoded names nothing, and neither does one of zeros.
-func (c *call) reservationID() (account holdfast.AccountID, id holdfast.ID, ok bool) {
-	account, id, err := holdfast.ReservationRef.Parse(c.request.PathValue("id"))
+// reservationID reads a public id. One that cannot be decoded names nothing, and neither does one of zeros.
+func reservationID(text string) (account holdfast.AccountID, id holdfast.ID, ok bool) {
+	account, id, err := holdfast.ReservationRef.Parse(text)
 	return account, id, err == nil && !account.IsZero() && !id.IsZero()
 }
 
@@ -202,7 +278,7 @@ func getReservation(c *call) answer {
 	if len(c.problems) > 0 {
 		return c.invalid(c.problems)
 	}
-	account, id, ok := c.reservationID()
+	account, id, ok := reservationID(c.request.PathValue("id"))
 	if !ok {
 		return c.notFound()
 	}
@@ -215,15 +291,14 @@ func getReservation(c *call) answer {
 		return c.notFound()
 	}
 	r := page.Reservations[0]
-	owner, err := c.read(store.Query{Kind: store.QueryState})
+	view, err := c.api.Engine.ViewOf(c.context(), c.key.Project, account)
 	switch {
 	case err != nil:
 		return c.failed(err)
-	case owner.State == nil:
+	case view == nil:
 		return c.notFound()
 	}
-	c.accountName = owner.State.Account.Name
-	view := holdfast.View(c.catalog(), owner.State, c.api.Engine.Now())
+	c.accountName = view.Account.Name
 	var balance *holdfast.Balance
 	if i := slices.IndexFunc(view.Balances, func(b holdfast.Balance) bool { return b.Unit == r.Price.Unit }); i >= 0 {
 		balance = &view.Balances[i]

@@ -21,10 +21,14 @@ type route struct {
 	does         action
 }
 
-// action is what a route does, and a pointer to what it reads; nil: it reads no body.
+// action is what a route does: it runs, or it is one command.
 type action struct {
-	body any
+	body any // a pointer to what it reads; nil: it reads no fields
 	run  func(*call) answer
+
+	// command reads one, and encode tells what became of it. A command may come alone, or as an item of a batch.
+	command func(*call) (holdfast.Command, *answer)
+	encode  func(*call, *holdfast.Outcome) answer
 }
 
 // outcome is a status that is no problem, and what its body can be.
@@ -61,6 +65,10 @@ func routes() []route {
 		return append([]holdfast.Reason{holdfast.NotFound, holdfast.AlreadyEnded}, more...)
 	}
 
+	refusals := []holdfast.Reason{
+		holdfast.AccountBlocked, holdfast.SubscriptionInactive, holdfast.FeatureNotInPlan, holdfast.Insufficient, holdfast.HeldByActive, holdfast.TooManyActive,
+	}
+
 	return []route{
 		{
 			method: post, path: "/v1/reservations", scope: ScopeWork, operation: "reserve", tag: tagReservations, keyed: keyRequired,
@@ -69,10 +77,16 @@ func routes() []route {
 				{status: http.StatusCreated, about: "Reserved", bodies: []any{Reservation{}}},
 				{status: http.StatusOK, about: "A dry run: what would happen", bodies: []any{Allowed{}, Denied{}}},
 			},
-			reasons: []holdfast.Reason{
-				holdfast.AccountBlocked, holdfast.SubscriptionInactive, holdfast.FeatureNotInPlan, holdfast.Insufficient, holdfast.HeldByActive, holdfast.TooManyActive,
+			reasons: refusals, does: byBody(reserve, reserved),
+		},
+		{
+			method: post, path: "/v1/charges", scope: ScopeWork, operation: "charge", tag: tagReservations, keyed: keyRequired,
+			summary: "Reserve and commit in one, for usage that needs no job in between",
+			answers: []outcome{
+				{status: http.StatusCreated, about: "Charged", bodies: []any{Settled{}}},
+				{status: http.StatusOK, about: "A dry run: what would happen", bodies: []any{Allowed{}, Denied{}}},
 			},
-			does: action{body: new(reserveBody), run: reserve},
+			reasons: refusals, does: byBody(charge, charged),
 		},
 		{
 			method: get, path: "/v1/reservations", scope: ScopeRead, operation: "listReservations", tag: tagReservations,
@@ -91,13 +105,20 @@ func routes() []route {
 		},
 		{
 			method: post, path: "/v1/reservations/{id}/heartbeat", scope: ScopeWork, operation: "heartbeat", tag: tagReservations, keyed: keyOptional,
-			summary: "Keep the lease",
-			answers: ok(Beaten{}), reasons: ended(holdfast.StaleLease), does: onReservation(heartbeat, beaten),
+			summary: "Keep the lease, and learn whether to stop",
+			answers: ok(Reservation{}), reasons: ended(holdfast.StaleLease), does: onReservation(heartbeat, beaten),
 		},
 		{
 			method: post, path: "/v1/reservations/{id}/commit", scope: ScopeWork, operation: "commit", tag: tagReservations, keyed: keyOptional,
-			summary: "Charge what was used; without a figure, all that was reserved",
+			summary: "Charge what was used; without a figure, all that was reserved at a fixed price",
 			answers: ok(Settled{}), reasons: ended(holdfast.StaleLease), does: onReservation(commit, settled),
+		},
+		{
+			method: post, path: "/v1/reservations/{id}/extend", scope: ScopeWork, operation: "extend", tag: tagReservations, keyed: keyOptional,
+			summary: "Hold for longer, or hold more, at the price it was made for",
+			answers: ok(ReservationChanged{}),
+			reasons: ended(holdfast.StaleLease, holdfast.AccountBlocked, holdfast.SubscriptionInactive, holdfast.FeatureNotInPlan, holdfast.Insufficient, holdfast.HeldByActive),
+			does:    onReservation(extend, changedReservation),
 		},
 		{
 			method: post, path: "/v1/reservations/{id}/release", scope: ScopeWork, operation: "release", tag: tagReservations, keyed: keyOptional,
@@ -106,8 +127,14 @@ func routes() []route {
 		},
 		{
 			method: post, path: "/v1/reservations/{id}/cancel", scope: ScopeWork, operation: "cancel", tag: tagReservations, keyed: keyOptional,
-			summary: "Take back a reservation that nobody has started",
-			answers: ok(Settled{}), reasons: ended(holdfast.AlreadyRunning), does: onReservation(cancel, settled),
+			summary: "Take back a reservation that nobody has started, or ask its worker to stop",
+			answers: append(ok(Settled{}), outcome{status: http.StatusAccepted, about: "It runs: its worker is asked to stop", bodies: []any{ReservationChanged{}}}),
+			reasons: ended(holdfast.AlreadyRunning), does: onReservation(cancel, cancelled),
+		},
+		{
+			method: post, path: "/v1/reservations/{id}/in_doubt", scope: ScopeWork, operation: "inDoubt", tag: tagReservations, keyed: keyOptional,
+			summary: "Mark work of which its worker does not know whether it happened",
+			answers: ok(ReservationChanged{}), reasons: ended(holdfast.StaleLease), does: onReservation(inDoubt, changedReservation),
 		},
 		{
 			method: post, path: "/v1/reservations/{id}/refund", scope: ScopeMoney, operation: "refund", tag: tagReservations, keyed: keyRequired,
@@ -123,7 +150,7 @@ func routes() []route {
 		{
 			method: put, path: "/v1/accounts/{account}", scope: ScopeWork, operation: "putAccount", tag: tagAccounts, keyed: keyOptional,
 			summary: "Create an account, or change what is given",
-			answers: ok(AccountChanged{}), does: action{body: new(accountBody), run: putAccount},
+			answers: ok(AccountChanged{}), reasons: []holdfast.Reason{holdfast.AccountBlocked}, does: onAccount(putAccount, accountChanged),
 		},
 		{
 			method: get, path: "/v1/accounts/{account}", scope: ScopeRead, operation: "getAccount", tag: tagAccounts,
@@ -138,13 +165,13 @@ func routes() []route {
 			method: post, path: "/v1/accounts/{account}/grants", scope: ScopeMoney, operation: "addGrant", tag: tagAccounts, keyed: keyRequired,
 			summary: "Give an amount to an account",
 			answers: []outcome{{status: http.StatusCreated, about: "Granted", bodies: []any{Credited{}}}},
-			reasons: []holdfast.Reason{holdfast.NotFound}, does: onAccount(addGrant, credited),
+			reasons: []holdfast.Reason{holdfast.NotFound, holdfast.AccountBlocked}, does: onAccount(addGrant, credited),
 		},
 		{
 			method: post, path: "/v1/accounts/{account}/adjustments", scope: ScopeMoney, operation: "adjust", tag: tagAccounts, keyed: keyRequired,
 			summary: "Correct a balance by hand, up or down",
 			answers: []outcome{{status: http.StatusCreated, about: "Corrected", bodies: []any{Credited{}}}},
-			reasons: []holdfast.Reason{holdfast.NotFound, holdfast.Insufficient}, does: onAccount(adjust, credited),
+			reasons: []holdfast.Reason{holdfast.NotFound, holdfast.AccountBlocked, holdfast.Insufficient}, does: onAccount(adjust, credited),
 		},
 		{
 			method: get, path: "/v1/accounts/{account}/entries", scope: ScopeRead, operation: "listEntries", tag: tagAccounts,
@@ -154,7 +181,7 @@ func routes() []route {
 		{
 			method: post, path: "/v1/accounts/{account}/subscription", scope: ScopeMoney, operation: "setPlan", tag: tagAccounts, keyed: keyOptional,
 			summary: "Put an account on a plan without a payment",
-			answers: ok(AccountChanged{}), reasons: []holdfast.Reason{holdfast.NotFound}, does: onAccount(setPlan, accountChanged),
+			answers: ok(AccountChanged{}), reasons: []holdfast.Reason{holdfast.NotFound, holdfast.AccountBlocked}, does: onAccount(setPlan, accountChanged),
 		},
 		{
 			method: get, path: "/healthz", operation: "health", tag: tagOperations,
@@ -183,7 +210,10 @@ func (r *route) mayMeet() []holdfast.Reason {
 	}
 	reasons := []holdfast.Reason{holdfast.Invalid, reasonUnauthorized, reasonScope}
 	if r.does.body != nil {
-		reasons = append(reasons, reasonTooLarge, reasonOverloaded, reasonUnknown)
+		reasons = append(reasons, reasonTooLarge)
+	}
+	if r.does.command != nil {
+		reasons = append(reasons, reasonOverloaded, reasonUnknown)
 	}
 	if r.keyed != keyless {
 		reasons = append(reasons, holdfast.KeyReused)

@@ -14,10 +14,11 @@ type Reservation struct {
 	Feature        string                     `json:"feature" example:"image.generate"`
 	Quantity       holdfast.Amount            `json:"quantity"`
 	State          holdfast.ReservationState  `json:"state" doc:"reserved, running, committed, released or expired. More may come." example:"reserved"`
-	InDoubt        bool                       `json:"in_doubt"`
+	InDoubt        bool                       `json:"in_doubt" doc:"Nobody knows whether the work happened: its money is held, its slot is free"`
 	Unit           string                     `json:"unit" example:"credit"`
 	Reserved       holdfast.Amount            `json:"reserved"`
 	Used           holdfast.Amount            `json:"used"`
+	Debt           holdfast.Amount            `json:"debt" doc:"Charged beyond what there was, and owed"`
 	Unbilled       holdfast.Amount            `json:"unbilled" doc:"Reported beyond what was charged"`
 	LateUsed       holdfast.Amount            `json:"late_used" doc:"Charged after expiry"`
 	Refunded       holdfast.Amount            `json:"refunded"`
@@ -27,13 +28,15 @@ type Reservation struct {
 	Key            *string                    `json:"key" doc:"The Idempotency-Key it was made with"`
 	Surface        *string                    `json:"surface"`
 	Metadata       map[string]string          `json:"metadata"`
-	Usage          map[string]holdfast.Amount `json:"usage"`
+	Usage          map[string]holdfast.Amount `json:"usage" doc:"At most, as told by the reserve"`
+	Reported       map[string]holdfast.Amount `json:"reported" doc:"What was used, as told by the commit"`
 	Worker         *string                    `json:"worker"`
 	Attempts       int                        `json:"attempts" doc:"How often it was started"`
 	CreatedAt      time.Time                  `json:"created_at"`
 	ExpiresAt      time.Time                  `json:"expires_at"`
 	LeaseExpiresAt *time.Time                 `json:"lease_expires_at"`
 	EndedAt        *time.Time                 `json:"ended_at"`
+	CancelAsked    bool                       `json:"cancel_requested" doc:"true: the worker is to stop, and to commit what it has used"`
 	Cause          *string                    `json:"cause" doc:"Of a release: failed, cancelled, forced, or what the caller named"`
 	Balance        *Balance                   `json:"balance" doc:"Of the reservation's unit, after the call; null where the call moves nothing, and in lists"`
 }
@@ -43,7 +46,7 @@ type Allocation struct {
 	Grant  string          `json:"grant" example:"grt_…"`
 	Source holdfast.Source `json:"source" example:"allowance"`
 	Amount holdfast.Amount `json:"amount"`
-	Late   bool            `json:"late" doc:"true: taken by a late commit, without having been reserved"`
+	Late   bool            `json:"late" doc:"true: taken by a late commit"`
 }
 
 // Price is what one use costs: a fixed amount, or, by usage, the rate of every kind for each per of it.
@@ -96,16 +99,15 @@ type Started struct {
 	LeaseToken string `json:"lease_token" doc:"Send it with heartbeat, commit and release"`
 }
 
-// Beaten is a reservation whose lease was moved.
-type Beaten struct {
+// ReservationChanged is a reservation after a call that may have changed it.
+type ReservationChanged struct {
 	Reservation
-	CancelRequested bool `json:"cancel_requested"`
+	Changed bool `json:"changed" doc:"false: it was so already"`
 }
 
 // Settled is a reservation that ended, and where what it held went.
 type Settled struct {
-	Reservation
-	Changed     bool            `json:"changed" doc:"false: it had ended in this very way before"`
+	ReservationChanged
 	Returned    holdfast.Amount `json:"returned" doc:"Back in the grants it came from"`
 	Voided      holdfast.Amount `json:"voided" doc:"Came back to a grant that had ended, and ended with it"`
 	Late        bool            `json:"late" doc:"Charged after expiry"`
@@ -114,8 +116,7 @@ type Settled struct {
 
 // Refunded is a reservation whose charge was given back.
 type Refunded struct {
-	Reservation
-	Changed  bool            `json:"changed"`
+	ReservationChanged
 	Returned holdfast.Amount `json:"returned"`
 	Voided   holdfast.Amount `json:"voided"`
 }
@@ -184,6 +185,7 @@ type Entry struct {
 	Key         *string            `json:"key"`
 	Actor       *string            `json:"actor" doc:"Who"`
 	Reason      *string            `json:"reason" doc:"Why"`
+	Debt        holdfast.Amount    `json:"debt" doc:"What the entry added to the debt in this unit; negative: repaid or forgiven"`
 	EffectiveAt time.Time          `json:"effective_at"`
 	RecordedAt  time.Time          `json:"recorded_at"`
 	Balance     *EntryBalance      `json:"balance" doc:"Of this unit, after the entry; null where no money moved"`
@@ -198,7 +200,7 @@ type Delta struct {
 	Voided   holdfast.Amount `json:"voided"`
 }
 
-// EntryBalance is what the account had after an entry, in its unit.
+// EntryBalance is what the account had, and owed, after an entry, in its unit.
 type EntryBalance struct {
 	Available holdfast.Amount `json:"available"`
 	Reserved  holdfast.Amount `json:"reserved"`
@@ -229,18 +231,19 @@ type Health struct {
 func (c *call) reservation(r *holdfast.Reservation, balance *holdfast.Balance) Reservation {
 	shown := Reservation{
 		ID: holdfast.ReservationRef.Encode(c.account, r.ID), Account: c.accountName, Feature: r.Feature, Quantity: r.Quantity,
-		State: r.State, Unit: r.Price.Unit,
-		Reserved: r.Reserved, Used: r.Used, Unbilled: r.Unbilled, LateUsed: r.LateUsed, Refunded: r.Refunded,
+		State: r.State, InDoubt: r.InDoubt, Unit: r.Price.Unit,
+		Reserved: r.Reserved, Used: r.Used, Debt: r.Debt, Unbilled: r.Unbilled, LateUsed: r.LateUsed, Refunded: r.Refunded,
 		Allocations: make([]Allocation, 0, len(r.Allocations)), Price: priceOf(r.Price), CatalogVersion: r.CatalogVersion,
-		Key: known(r.Key), Surface: known(r.Surface), Metadata: orEmpty(r.Metadata), Usage: orEmpty(r.Usage),
+		Key: known(r.Key), Surface: known(r.Surface), Metadata: orEmpty(r.Metadata), Usage: orEmpty(r.Usage), Reported: orEmpty(r.Reported),
 		Worker: known(r.Worker), Attempts: r.Attempts,
 		CreatedAt: r.CreatedAt.UTC(), ExpiresAt: r.ExpiresAt.UTC(),
-		LeaseExpiresAt: instant(r.LeaseExpiresAt), EndedAt: instant(r.EndedAt), Cause: known(r.Cause),
+		LeaseExpiresAt: instant(r.LeaseExpiresAt), EndedAt: instant(r.EndedAt),
+		CancelAsked: !r.CancelRequestedAt.IsZero(), Cause: known(r.Cause),
 	}
 	for _, a := range r.Allocations {
-		// A late commit takes without having reserved.
+		// An overrun and a late commit take without having reserved.
 		shown.Allocations = append(shown.Allocations, Allocation{
-			Grant: holdfast.GrantRef.Encode(c.account, a.Grant), Source: a.Source, Amount: max(a.Reserved, a.Used), Late: a.Reserved == 0,
+			Grant: holdfast.GrantRef.Encode(c.account, a.Grant), Source: a.Source, Amount: max(a.Reserved, a.Used), Late: a.Reserved == 0 && !r.LateAt.IsZero(),
 		})
 	}
 	if balance != nil {
@@ -302,14 +305,14 @@ func (c *call) grant(g *holdfast.Grant) Grant {
 func (c *call) entry(e *holdfast.Entry) Entry {
 	shown := Entry{
 		No: e.No, Kind: e.Kind, Unit: known(e.Unit), Deltas: make([]Delta, 0, len(e.Deltas)),
-		Key: known(e.Key), Actor: known(e.Actor), Reason: known(e.Reason),
+		Key: known(e.Key), Actor: known(e.Actor), Reason: known(e.Reason), Debt: e.Debt,
 		EffectiveAt: e.EffectiveAt.UTC(), RecordedAt: e.RecordedAt.UTC(),
 	}
 	if !e.Reservation.IsZero() {
 		shown.Reservation = known(holdfast.ReservationRef.Encode(c.account, e.Reservation))
 	}
 	if e.Unit != "" {
-		shown.Balance = &EntryBalance{Available: e.Available, Reserved: e.Reserved}
+		shown.Balance = &EntryBalance{Available: e.Available, Reserved: e.Reserved, Debt: e.Owed}
 	}
 	for _, d := range e.Deltas {
 		shown.Deltas = append(shown.Deltas, Delta{

@@ -1,0 +1,3 @@
+package httpapi
+
+type batchBody struct{}
