@@ -167,7 +167,15 @@ func TestDocsRoutesAreThoseOfTheServer(t *testing.T) {
 			call := "`" + strings.ToUpper(method) + " " + path + "`"
 			scope, key := "none", "not read"
 			for _, security := range operation.Security {
-				scope = "`" + strings.Join(security["key"], "`, `") + "`"
+				scopes, ofProject := security["key"]
+				switch {
+				case !ofProject:
+					scope = "the instance's admin key"
+				case len(scopes) == 0:
+					scope = "of each operation"
+				default:
+					scope = "`" + strings.Join(scopes, "`, `") + "`"
+				}
 			}
 			var query, answers []string
 			for _, parameter := range operation.Parameters {
@@ -236,6 +244,9 @@ func fields(body schema) [][]string {
 
 func describeType(field schema) string {
 	text := fmt.Sprint(field.Type)
+	if field.Type == nil { // one of several shapes
+		text = "object"
+	}
 	if several, ok := field.Type.([]any); ok {
 		var names []string
 		for _, name := range several {

@@ -57,8 +57,11 @@ const (
 	ScopeRead  = "read"  // every GET
 	ScopeWork  = "work"  // reservations and their verbs, creating and updating accounts
 	ScopeMoney = "money" // grants, adjustments, refunds, plans
-	ScopeAdmin = "admin" // force, blocking
+	ScopeAdmin = "admin" // force, blocking, deletion, the catalog
 )
+
+// scopeOfEach is that of a batch: any key may send one, and each operation needs the scope of its own call.
+const scopeOfEach = "of each operation"
 
 func (k Key) has(scope string) bool { return slices.Contains(k.Scopes, scope) }
 
@@ -97,6 +100,9 @@ type api struct {
 	mux      *http.ServeMux
 	document []byte
 	docs     page
+
+	operations map[string]*route // those that a batch takes, by their names in it
+	opNames    []string
 }
 
 // New builds the handler. It is safe for concurrent use. Timeouts and TLS are the server's that mounts it.
@@ -116,6 +122,13 @@ func New(options Options) (http.Handler, error) {
 	a.document = document
 	if a.docs, err = docsPage(); err != nil {
 		return nil, fmt.Errorf("httpapi: compose the docs page: %w", err)
+	}
+	a.operations = map[string]*route{}
+	for i := range table {
+		if op := table[i].op; op != "" {
+			a.operations[op] = &table[i]
+			a.opNames = append(a.opNames, op)
+		}
 	}
 	for pattern, methods := range byPath(table) {
 		a.mux.Handle(pattern, &resource{api: a, pattern: pattern, methods: methods})

@@ -76,7 +76,7 @@ func (c *call) authenticate() *answer {
 		return c.unauthorized(`Bearer realm="holdfast", error="invalid_token"`)
 	}
 	c.key = key
-	if !key.has(c.route.scope) {
+	if c.route.scope != scopeOfEach && !key.has(c.route.scope) {
 		a := c.lacks(c.route.scope)
 		return &a
 	}

@@ -166,7 +166,7 @@ var (
 
 // set converts one value, or says what to write instead.
 func (d *decoder) set(path string, v value, into reflect.Value) {
-	if v.kind == isNull {
+	if v.kind == isNull && into.Type() != valueType {
 		d.add(path, "null means nothing here: leave it out")
 		return
 	}

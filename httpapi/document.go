@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"html/template"
+	"maps"
 	"net/http"
 	"reflect"
 	"regexp"
@@ -47,6 +48,7 @@ func describe(table []route, version string) ([]byte, error) {
 	for i := range table {
 		d.add(&table[i])
 	}
+	d.describeBatch(table)
 	d.finish()
 	return json.MarshalIndent(d.api, "", " ")
 }
@@ -70,7 +72,11 @@ func (d *description) add(r *route) {
 		Method: r.method, Path: r.path, OperationID: r.operation, Summary: r.summary, Tags: []string{r.tag},
 		Description: d.rights(r), Responses: map[string]*huma.Response{},
 	}
-	if r.scope != "" {
+	switch r.scope {
+	case "":
+	case scopeOfEach:
+		op.Security = []map[string][]string{{"key": {}}}
+	default:
 		op.Security = []map[string][]string{{"key": {r.scope}}}
 	}
 	op.Parameters = d.parameters(r)
@@ -90,6 +96,9 @@ func (d *description) add(r *route) {
 func (d *description) rights(r *route) string {
 	if r.scope == "" {
 		return "Needs no key."
+	}
+	if r.scope == scopeOfEach {
+		return "Needs a key; each operation needs the scope of its own call."
 	}
 	text := "Needs a key with the scope " + r.scope + "."
 	if r.operation == "putAccount" {
@@ -121,7 +130,7 @@ func (d *description) parameters(r *route) []*huma.Param {
 			Name: keyHeader, In: "header", Schema: text(holdfast.MaxKeyBytes), Required: r.keyed == keyRequired,
 			Description: "The same intention has the same key, and is answered once. 1 to 255 bytes of UTF-8, not blank.",
 		}
-		if r.operation == "reserve" {
+		if r.operation == "reserve" || r.operation == "charge" {
 			key.Required = false
 			key.Description += " Required unless dry_run is true."
 		}
@@ -152,6 +161,39 @@ func (d *description) request(body any) *huma.Schema {
 	t := reflect.TypeOf(body).Elem()
 	d.requests = append(d.requests, schemaName(t, ""))
 	return d.registry.Schema(t, true, "")
+}
+
+// describeBatch describes the items of a batch: one shape for each call, which is that of its body with what the request
+// says elsewhere.
+func (d *description) describeBatch(table []route) {
+	var shapes []*huma.Schema
+	for i := range table {
+		r := &table[i]
+		if r.op == "" {
+			continue
+		}
+		shape := &huma.Schema{Type: huma.TypeObject, Properties: map[string]*huma.Schema{}, AdditionalProperties: false}
+		for _, part := range slices.Concat([]any{itemHead{}}, r.subjects(), []any{r.does.body}) {
+			t := reflect.TypeOf(part)
+			if t.Kind() == reflect.Pointer {
+				t = t.Elem()
+			}
+			fields := huma.SchemaFromType(d.registry, t)
+			maps.Copy(shape.Properties, fields.Properties)
+			shape.Required = append(shape.Required, fields.Required...)
+		}
+		op := *shape.Properties["op"]
+		op.Enum = []any{r.op}
+		shape.Properties["op"] = &op
+		name := strings.ToUpper(r.operation[:1]) + r.operation[1:] + "ItemBody"
+		d.registry.Map()[name] = shape
+		d.requests = append(d.requests, name)
+		shapes = append(shapes, &huma.Schema{Ref: "#/components/schemas/" + name})
+	}
+	delete(d.registry.Map(), schemaName(valueType, "")) // which is how the decoder keeps an item
+	operations := d.registry.Map()["BatchBody"].Properties["operations"]
+	least, most := 1, holdfast.MaxOperations
+	operations.Items, operations.MinItems, operations.MaxItems = &huma.Schema{AnyOf: shapes}, &least, &most
 }
 
 func (d *description) response(r *route, o outcome) *huma.Response {
@@ -241,7 +283,9 @@ func (d *description) finish() {
 			schema.AdditionalProperties = true
 		}
 		fields := map[string]reflect.Type{}
-		collect(d.registry.TypeFromRef("#/components/schemas/"+name), fields)
+		if t := d.registry.TypeFromRef("#/components/schemas/" + name); t != nil {
+			collect(t, fields)
+		}
 		for property, s := range schema.Properties {
 			if s.Type == huma.TypeArray {
 				s.Nullable = false

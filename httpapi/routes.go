@@ -12,6 +12,7 @@ type route struct {
 	method, path string
 	scope        string // empty: no key is needed
 	operation    string // the name of the call in clients
+	op           string // its name in a batch; empty: no batch takes it
 	tag          string
 	summary      string
 	keyed        keyed
@@ -71,7 +72,7 @@ func routes() []route {
 
 	return []route{
 		{
-			method: post, path: "/v1/reservations", scope: ScopeWork, operation: "reserve", tag: tagReservations, keyed: keyRequired,
+			method: post, path: "/v1/reservations", scope: ScopeWork, operation: "reserve", op: "reserve", tag: tagReservations, keyed: keyRequired,
 			summary: "Reserve what work will cost before it exists",
 			answers: []outcome{
 				{status: http.StatusCreated, about: "Reserved", bodies: []any{Reservation{}}},
@@ -80,7 +81,7 @@ func routes() []route {
 			reasons: refusals, does: byBody(reserve, reserved),
 		},
 		{
-			method: post, path: "/v1/charges", scope: ScopeWork, operation: "charge", tag: tagReservations, keyed: keyRequired,
+			method: post, path: "/v1/charges", scope: ScopeWork, operation: "charge", op: "charge", tag: tagReservations, keyed: keyRequired,
 			summary: "Reserve and commit in one, for usage that needs no job in between",
 			answers: []outcome{
 				{status: http.StatusCreated, about: "Charged", bodies: []any{Settled{}}},
@@ -99,56 +100,62 @@ func routes() []route {
 			answers: ok(Reservation{}), reasons: []holdfast.Reason{holdfast.NotFound}, does: action{run: getReservation},
 		},
 		{
-			method: post, path: "/v1/reservations/{id}/start", scope: ScopeWork, operation: "start", tag: tagReservations, keyed: keyOptional,
+			method: post, path: "/v1/reservations/{id}/start", scope: ScopeWork, operation: "start", op: "start", tag: tagReservations, keyed: keyOptional,
 			summary: "Take the lease of a reservation to work on it",
 			answers: ok(Started{}), reasons: ended(holdfast.AlreadyRunning), does: onReservation(start, started),
 		},
 		{
-			method: post, path: "/v1/reservations/{id}/heartbeat", scope: ScopeWork, operation: "heartbeat", tag: tagReservations, keyed: keyOptional,
+			method: post, path: "/v1/reservations/{id}/heartbeat", scope: ScopeWork, operation: "heartbeat", op: "heartbeat", tag: tagReservations, keyed: keyOptional,
 			summary: "Keep the lease, and learn whether to stop",
 			answers: ok(Reservation{}), reasons: ended(holdfast.StaleLease), does: onReservation(heartbeat, beaten),
 		},
 		{
-			method: post, path: "/v1/reservations/{id}/commit", scope: ScopeWork, operation: "commit", tag: tagReservations, keyed: keyOptional,
+			method: post, path: "/v1/reservations/{id}/commit", scope: ScopeWork, operation: "commit", op: "commit", tag: tagReservations, keyed: keyOptional,
 			summary: "Charge what was used; without a figure, all that was reserved at a fixed price",
 			answers: ok(Settled{}), reasons: ended(holdfast.StaleLease), does: onReservation(commit, settled),
 		},
 		{
-			method: post, path: "/v1/reservations/{id}/extend", scope: ScopeWork, operation: "extend", tag: tagReservations, keyed: keyOptional,
+			method: post, path: "/v1/reservations/{id}/extend", scope: ScopeWork, operation: "extend", op: "extend", tag: tagReservations, keyed: keyOptional,
 			summary: "Hold for longer, or hold more, at the price it was made for",
 			answers: ok(ReservationChanged{}),
 			reasons: ended(holdfast.StaleLease, holdfast.AccountBlocked, holdfast.SubscriptionInactive, holdfast.FeatureNotInPlan, holdfast.Insufficient, holdfast.HeldByActive),
 			does:    onReservation(extend, changedReservation),
 		},
 		{
-			method: post, path: "/v1/reservations/{id}/release", scope: ScopeWork, operation: "release", tag: tagReservations, keyed: keyOptional,
+			method: post, path: "/v1/reservations/{id}/release", scope: ScopeWork, operation: "release", op: "release", tag: tagReservations, keyed: keyOptional,
 			summary: "Charge nothing and give everything back",
 			answers: ok(Settled{}), reasons: ended(holdfast.StaleLease), does: onReservation(release, settled),
 		},
 		{
-			method: post, path: "/v1/reservations/{id}/cancel", scope: ScopeWork, operation: "cancel", tag: tagReservations, keyed: keyOptional,
+			method: post, path: "/v1/reservations/{id}/cancel", scope: ScopeWork, operation: "cancel", op: "cancel", tag: tagReservations, keyed: keyOptional,
 			summary: "Take back a reservation that nobody has started, or ask its worker to stop",
 			answers: append(ok(Settled{}), outcome{status: http.StatusAccepted, about: "It runs: its worker is asked to stop", bodies: []any{ReservationChanged{}}}),
 			reasons: ended(holdfast.AlreadyRunning), does: onReservation(cancel, cancelled),
 		},
 		{
-			method: post, path: "/v1/reservations/{id}/in_doubt", scope: ScopeWork, operation: "inDoubt", tag: tagReservations, keyed: keyOptional,
+			method: post, path: "/v1/reservations/{id}/in_doubt", scope: ScopeWork, operation: "inDoubt", op: "in_doubt", tag: tagReservations, keyed: keyOptional,
 			summary: "Mark work of which its worker does not know whether it happened",
 			answers: ok(ReservationChanged{}), reasons: ended(holdfast.StaleLease), does: onReservation(inDoubt, changedReservation),
 		},
 		{
-			method: post, path: "/v1/reservations/{id}/refund", scope: ScopeMoney, operation: "refund", tag: tagReservations, keyed: keyRequired,
+			method: post, path: "/v1/reservations/{id}/refund", scope: ScopeMoney, operation: "refund", op: "refund", tag: tagReservations, keyed: keyRequired,
 			summary: "Give a charge back, whole or in parts",
 			answers: ok(Refunded{}), reasons: []holdfast.Reason{holdfast.NotFound, holdfast.NotCommitted, holdfast.RefundExceedsUsed},
 			does: onReservation(refund, refunded),
 		},
 		{
-			method: post, path: "/v1/reservations/{id}/force", scope: ScopeAdmin, operation: "force", tag: tagReservations, keyed: keyOptional,
+			method: post, path: "/v1/reservations/{id}/force", scope: ScopeAdmin, operation: "force", op: "force", tag: tagReservations, keyed: keyOptional,
 			summary: "End a stuck reservation without its lease",
 			answers: ok(Settled{}), reasons: ended(), does: onReservation(force, settled),
 		},
 		{
-			method: put, path: "/v1/accounts/{account}", scope: ScopeWork, operation: "putAccount", tag: tagAccounts, keyed: keyOptional,
+			method: post, path: "/v1/batch", scope: scopeOfEach, operation: "batch", tag: tagReservations,
+			summary: "Do many things in one request",
+			answers: []outcome{{status: http.StatusOK, about: "What became of each, in their order", bodies: []any{BatchResults{}}}},
+			does:    action{body: new(batchBody), run: batch},
+		},
+		{
+			method: put, path: "/v1/accounts/{account}", scope: ScopeWork, operation: "putAccount", op: "put_account", tag: tagAccounts, keyed: keyOptional,
 			summary: "Create an account, or change what is given",
 			answers: ok(AccountChanged{}), reasons: []holdfast.Reason{holdfast.AccountBlocked}, does: onAccount(putAccount, accountChanged),
 		},
@@ -162,13 +169,13 @@ func routes() []route {
 			answers: ok(GrantList{}), reasons: []holdfast.Reason{holdfast.NotFound}, does: action{run: listGrants},
 		},
 		{
-			method: post, path: "/v1/accounts/{account}/grants", scope: ScopeMoney, operation: "addGrant", tag: tagAccounts, keyed: keyRequired,
+			method: post, path: "/v1/accounts/{account}/grants", scope: ScopeMoney, operation: "addGrant", op: "grant", tag: tagAccounts, keyed: keyRequired,
 			summary: "Give an amount to an account",
 			answers: []outcome{{status: http.StatusCreated, about: "Granted", bodies: []any{Credited{}}}},
 			reasons: []holdfast.Reason{holdfast.NotFound, holdfast.AccountBlocked}, does: onAccount(addGrant, credited),
 		},
 		{
-			method: post, path: "/v1/accounts/{account}/adjustments", scope: ScopeMoney, operation: "adjust", tag: tagAccounts, keyed: keyRequired,
+			method: post, path: "/v1/accounts/{account}/adjustments", scope: ScopeMoney, operation: "adjust", op: "adjustment", tag: tagAccounts, keyed: keyRequired,
 			summary: "Correct a balance by hand, up or down",
 			answers: []outcome{{status: http.StatusCreated, about: "Corrected", bodies: []any{Credited{}}}},
 			reasons: []holdfast.Reason{holdfast.NotFound, holdfast.AccountBlocked, holdfast.Insufficient}, does: onAccount(adjust, credited),
@@ -209,6 +216,9 @@ func (r *route) mayMeet() []holdfast.Reason {
 		return slices.Concat(r.reasons, []holdfast.Reason{reasonInternal})
 	}
 	reasons := []holdfast.Reason{holdfast.Invalid, reasonUnauthorized, reasonScope}
+	if r.scope == scopeOfEach {
+		reasons = slices.DeleteFunc(reasons, func(reason holdfast.Reason) bool { return reason == reasonScope })
+	}
 	if r.does.body != nil {
 		reasons = append(reasons, reasonTooLarge)
 	}

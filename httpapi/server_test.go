@@ -152,6 +152,9 @@ func (s *server) call(method, path, body string, headers ...string) *reply {
 	}
 	r := &reply{t: s.t, status: response.StatusCode, header: response.Header, raw: string(raw)}
 	s.holdAgainstDocument(request, r)
+	if path == "/v1/batch" && r.status == http.StatusOK {
+		s.holdResultsAgainstDocument(body, r)
+	}
 	return r
 }
 
@@ -193,27 +196,64 @@ func (s *server) holdAgainstDocument(request *http.Request, r *reply) {
 			if reason, ok := r.body["reason"].(string); ok && r.status >= 400 && !strings.Contains(response["description"].(string), reason) {
 				s.t.Errorf("%s %s answered %d with %s; the document says %s", request.Method, path, r.status, reason, response["description"])
 			}
-			escape := strings.NewReplacer("~", "~0", "/", "~1", "{", "%7B", "}", "%7D")
-			location = fmt.Sprintf("openapi.json#/paths/%s/%s/responses/%d/content/%s/schema",
-				escape.Replace(path), strings.ToLower(strings.Replace(request.Method, "HEAD", "GET", 1)), r.status, escape.Replace(content))
+			location = responseSchema(path, strings.Replace(request.Method, "HEAD", "GET", 1), fmt.Sprint(r.status), content)
 		}
 	}
-	if r.body == nil {
-		return
+	if r.body != nil {
+		s.validate(location, r.raw)
 	}
+}
+
+func (s *server) validate(location, raw string) {
+	s.t.Helper()
 	s.mu.Lock()
 	schema, err := s.compiler.Compile(location)
 	s.mu.Unlock()
 	if err != nil {
 		s.t.Fatalf("compile %s: %v", location, err)
 	}
-	value, err := jsonschema.UnmarshalJSON(strings.NewReader(r.raw))
+	value, err := jsonschema.UnmarshalJSON(strings.NewReader(raw))
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	if err := schema.Validate(value); err != nil {
-		s.t.Errorf("%s %s: %d is not as documented: %v\n%s", request.Method, request.URL, r.status, err, r.raw)
+		s.t.Errorf("not as documented: %v\n%s", err, raw)
 	}
+}
+
+// holdResultsAgainstDocument validates each result of a batch as the answer of the call that it stands for.
+func (s *server) holdResultsAgainstDocument(sent string, r *reply) {
+	s.t.Helper()
+	var batch struct{ Operations []json.RawMessage }
+	if err := json.Unmarshal([]byte(sent), &batch); err != nil {
+		s.t.Fatal(err)
+	}
+	for i, result := range r.body["results"].([]any) {
+		raw, err := json.Marshal(result.(map[string]any)["body"])
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		var operation struct{ Op string }
+		_ = json.Unmarshal(batch.Operations[i], &operation) // what is no object was answered as such
+		location := "openapi.json#/components/schemas/Problem"
+		for _, route := range routes() {
+			if route.op == operation.Op && route.op != "" {
+				status := fmt.Sprint(result.(map[string]any)["status"])
+				content := "application/json"
+				if status >= "400" {
+					content = "application/problem+json"
+				}
+				location = responseSchema(route.path, route.method, status, content)
+			}
+		}
+		s.validate(location, string(raw))
+	}
+}
+
+// responseSchema is where the document describes an answer.
+func responseSchema(path, method, status, content string) string {
+	escape := strings.NewReplacer("~", "~0", "/", "~1", "{", "%7B", "}", "%7D")
+	return fmt.Sprintf("openapi.json#/paths/%s/%s/responses/%s/content/%s/schema", escape.Replace(path), strings.ToLower(method), status, escape.Replace(content))
 }
 
 // template finds the document's path that a request's path fits.

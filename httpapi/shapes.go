@@ -223,6 +223,18 @@ type (
 	}
 )
 
+// BatchResults are what became of a batch, in the order of its operations.
+type BatchResults struct {
+	Results []BatchResult `json:"results"`
+}
+
+// BatchResult is what the call of its own would have answered.
+type BatchResult struct {
+	Status   int  `json:"status" doc:"The HTTP status of this operation"`
+	Replayed bool `json:"replayed" doc:"true: this answer was given under the key before"`
+	Body     any  `json:"body" doc:"The answer or the problem"`
+}
+
 // Health answers a probe.
 type Health struct {
 	Status string `json:"status" example:"ok"`
