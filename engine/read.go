@@ -46,7 +46,8 @@ func (e *Engine) ViewAt(ctx context.Context, project, account string, at time.Ti
 // with it comes back as problems. Nothing is written, except that reservations whose time is over may be expired.
 func (e *Engine) Explain(ctx context.Context, command holdfast.Command) (*holdfast.Explanation, []holdfast.Problem, error) {
 	reserve := command.Do.(holdfast.Reserve)
-	reserve.DryRun, command.Do, command.ID = true, reserve, NewID()
+	reserve.DryRun = true
+	command.Do, command.ID = reserve, NewID()
 	if found := command.Check(); len(found) > 0 {
 		return nil, found, nil
 	}
