@@ -32,10 +32,16 @@ func (w *writer) dryRun(r *holdfast.Reservation) {
 
 func (w *writer) accepted(o *holdfast.Outcome) {
 	r := o.Reservation
-	if r.State == holdfast.Running {
+	switch {
+	case r.InDoubt:
+		w.say("in_doubt", nil)
+	case r.State == holdfast.Running:
 		w.say("running", nil)
-	} else {
+	default:
 		w.say("reserved", nil)
+	}
+	if !r.CancelRequestedAt.IsZero() {
+		w.say("asked_to_stop", nil)
 	}
 	if r.Reserved == 0 {
 		w.say("free", nil)
@@ -78,14 +84,17 @@ func (w *writer) money(r *holdfast.Reservation, settled *holdfast.Settlement) {
 	returned := "returned"
 	switch {
 	case r.Refunded > 0:
-		w.say("refunded", values{"Refunded": w.amount(r.Refunded, unit), "Charged": w.quantityIn(genitive, r.Charged(), unit)})
+		w.say("refunded", values{"Refunded": w.amount(r.Refunded, unit), "Charged": w.quantityIn(genitive, r.Charged()+r.Debt, unit)})
 		returned = "refunded.returned"
 	case nothingCharged(r):
 		w.say("nothing_charged", nil)
-	case r.Reserved == 0 && r.Charged() == 0:
+	case r.Reserved == 0 && r.Charged()+r.Debt == 0:
 		w.say("free", nil)
 	default:
 		w.say("charged", values{"Amount": w.quantity(r.Charged(), unit)})
+		if r.Debt > 0 {
+			w.say("owed", values{"Amount": w.quantity(r.Debt, unit)})
+		}
 	}
 	if settled == nil {
 		return
@@ -101,5 +110,5 @@ func (w *writer) money(r *holdfast.Reservation, settled *holdfast.Settlement) {
 // nothingCharged is the proof that the sentence of that name needs: the reservation was released or expired, and no late
 // commit has charged it either.
 func nothingCharged(r *holdfast.Reservation) bool {
-	return (r.State == holdfast.Released || r.State == holdfast.Expired) && r.Charged() == 0
+	return (r.State == holdfast.Released || r.State == holdfast.Expired) && r.Charged()+r.Debt == 0
 }

@@ -44,6 +44,12 @@ func situations() []situation {
 	late, lateForNothing := credits(holdfast.Expired, 10, 0), credits(holdfast.Expired, 10, 0)
 	late.LateAt, late.LateUsed, late.Unbilled = noon, 4, 6
 	lateForNothing.LateAt, lateForNothing.Unbilled = noon, 10
+	asked, doubtful := credits(holdfast.Running, 5, 0), credits(holdfast.Running, 5, 0)
+	asked.CancelRequestedAt, doubtful.InDoubt = noon, true
+	owing, onlyOwing := credits(holdfast.Committed, 18, 23), credits(holdfast.Committed, 0, 0)
+	owing.Debt, owing.Unbilled, onlyOwing.Debt = 1, 1, 2
+	forgiven := owing
+	forgiven.Refunded = 24
 	refunded := credits(holdfast.Committed, 5, 3)
 	refunded.Refunded = 2
 
@@ -90,6 +96,9 @@ func situations() []situation {
 		{"insufficient, told again after the reset", refused(holdfast.Insufficient, holdfast.Refusal{
 			Feature: "text.improve", Unit: "credit", Needed: 1, Cycle: &holdfast.CycleNumbers{Granted: 3, Used: 3, EndsAt: noon}, ResetsAt: noon,
 		})},
+		{"insufficient, an estimate", refused(holdfast.Insufficient, holdfast.Refusal{
+			Feature: "chat.completion", Unit: "credit", Needed: 18, Available: 5, Estimated: true, AffordableUsage: map[string]holdfast.Amount{"output_token": 1100},
+		})},
 		{"insufficient, an adjustment", refused(holdfast.Insufficient, holdfast.Refusal{Unit: "credit", Needed: 5, Available: 2, Held: 1, Cycle: cycle(3, 0, 1)})},
 
 		{"held_by_active, the API's example", refused(holdfast.HeldByActive, holdfast.Refusal{
@@ -111,6 +120,11 @@ func situations() []situation {
 		{"dry run", holdfast.Outcome{Changed: true, DryRun: true, Reservation: pointer(credits(holdfast.Reserved, 5, 0))}},
 		{"dry run, free", holdfast.Outcome{Changed: true, DryRun: true, Reservation: pointer(credits(holdfast.Reserved, 0, 0))}},
 		{"running", holdfast.Outcome{Changed: true, Reservation: pointer(credits(holdfast.Running, 5, 0))}},
+		{"running, asked to stop", holdfast.Outcome{Changed: true, Reservation: &asked}},
+		{"running, in doubt", holdfast.Outcome{Changed: true, Reservation: &doubtful}},
+		{"committed, more than was reserved", ended(owing, holdfast.Settlement{Unbilled: 1})},
+		{"committed, all of it owed", ended(onlyOwing, holdfast.Settlement{})},
+		{"refunded, what was owed too", ended(forgiven, holdfast.Settlement{Returned: 24})},
 		{"committed, everything", ended(credits(holdfast.Committed, 5, 5), holdfast.Settlement{})},
 		{"committed, part returned", ended(credits(holdfast.Committed, 5, 3), holdfast.Settlement{Returned: 2})},
 		{"committed, part came back too late", ended(credits(holdfast.Committed, 5, 2), holdfast.Settlement{Returned: 1, Voided: 2})},
@@ -145,6 +159,23 @@ func TestEveryReasonEndingAndAccidentHasItsTextInBothLanguages(t *testing.T) {
 		fmt.Fprintf(&written, "\n# accident %s\n", accident)
 		for _, reader := range []Reader{english(), russian()} {
 			fmt.Fprintln(&written, texts.Accident(reader, accident))
+		}
+	}
+	for _, step := range []holdfast.Step{
+		{Check: holdfast.CheckAccount, Passed: true},
+		{Check: holdfast.CheckAccount},
+		{Check: holdfast.CheckPlan, Passed: true},
+		{Check: holdfast.CheckPlan},
+		{Check: holdfast.CheckPrice, Passed: true, Unit: "credit"},
+		{Check: holdfast.CheckPrice, Passed: true, Unit: "credit", Needed: 5, Available: 21},
+		{Check: holdfast.CheckPrice, Unit: "image", Needed: 1, Held: 2},
+		{Check: holdfast.CheckSlot, Passed: true, Active: 1, MaxActive: 3},
+	} {
+		fmt.Fprintf(&written, "\n# explained: %s, passed %v\n", step.Check, step.Passed)
+		for _, language := range []string{"en", "ru"} {
+			text := texts.Step(language, shop(), step)
+			checkShape(t, text)
+			fmt.Fprintln(&written, text)
 		}
 	}
 	written.WriteString("\n# titles\n")

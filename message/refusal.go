@@ -23,7 +23,7 @@ func (w *writer) refusal(o *holdfast.Outcome) {
 		w.say("not_committed", nil)
 	case o.Reason == holdfast.RefundExceedsUsed && r != nil:
 		unit := r.Price.Unit
-		w.say("refund_exceeds_used", values{"Charged": w.quantity(r.Charged(), unit), "Refunded": w.quantity(r.Refunded, unit)})
+		w.say("refund_exceeds_used", values{"Charged": w.quantity(r.Charged()+r.Debt, unit), "Refunded": w.quantity(r.Refunded, unit)})
 	case o.Reason == holdfast.StaleLease:
 		w.say("stale_lease", nil)
 	case o.Reason == holdfast.AlreadyRunning:
@@ -83,7 +83,11 @@ func (w *writer) adjustment(r *holdfast.Refusal) {
 }
 
 func (w *writer) insufficient(r *holdfast.Refusal) {
-	w.say("insufficient.needed", values{"Needed": w.needed(r)})
+	if r.Estimated {
+		w.say("insufficient.estimated", values{"Needed": w.needed(r)})
+	} else {
+		w.say("insufficient.needed", values{"Needed": w.needed(r)})
+	}
 	if w.onlyCycle(r) {
 		w.say("insufficient.cycle", values{
 			"Available": w.amount(r.Available, r.Unit), "Granted": w.quantityIn(genitive, r.Cycle.Granted, r.Unit),

@@ -69,7 +69,7 @@ func outcomes() *rapid.Generator[holdfast.Outcome] {
 			state := rapid.SampledFrom([]holdfast.ReservationState{holdfast.Reserved, holdfast.Running, holdfast.Committed, holdfast.Released, holdfast.Expired})
 			o.Reservation = &holdfast.Reservation{
 				State: state.Draw(t, "state"), Price: holdfast.Price{Unit: units.Draw(t, "unit")},
-				Reserved: amount("reserved"), Used: amount("used"), LateUsed: amount("late used"), Refunded: amount("refunded"),
+				Reserved: amount("reserved"), Used: amount("used"), LateUsed: amount("late used"), Debt: amount("debt"), Refunded: amount("refunded"),
 				Unbilled: amount("unbilled"), LateAt: instants().Draw(t, "late at"),
 				Cause: rapid.SampledFrom([]string{"", holdfast.CauseFailed, holdfast.CauseCancelled, holdfast.CauseForced, "other"}).Draw(t, "cause"),
 			}
@@ -102,7 +102,7 @@ func outcomes() *rapid.Generator[holdfast.Outcome] {
 
 // provesNothingCharged is written apart from the code that it judges: from the words of the rule.
 func provesNothingCharged(r *holdfast.Reservation) bool {
-	return r != nil && (r.State == holdfast.Released || r.State == holdfast.Expired) && r.Used == 0 && r.LateUsed == 0
+	return r != nil && (r.State == holdfast.Released || r.State == holdfast.Expired) && r.Used == 0 && r.LateUsed == 0 && r.Debt == 0
 }
 
 func TestNothingWasChargedIsSaidOnlyWhereTheOutcomeProvesIt(t *testing.T) {
@@ -212,7 +212,7 @@ func TestEveryNumberOfATextIsANumberOfTheOutcome(t *testing.T) {
 func numbersOf(o *holdfast.Outcome) []holdfast.Amount {
 	var list []holdfast.Amount
 	if r := o.Reservation; r != nil {
-		list = append(list, r.Reserved, r.Charged(), r.Refunded)
+		list = append(list, r.Reserved, r.Charged(), r.Debt, r.Charged()+r.Debt, r.Refunded)
 	}
 	if s := o.Settlement; s != nil {
 		list = append(list, s.Returned, s.Voided)
