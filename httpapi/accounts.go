@@ -34,7 +34,7 @@ func putAccount(body *accountBody) holdfast.Operation {
 
 func accountChanged(c *call, outcome *holdfast.Outcome) answer {
 	return answer{status: http.StatusOK, body: AccountChanged{
-		Account: AccountOf(c.accountName, outcome.Account), Changed: outcome.Changed,
+		Account: AccountOf(c.accountName, outcome.Account, c.catalog().Version), Changed: outcome.Changed,
 	}}
 }
 
@@ -49,8 +49,13 @@ func getAccount(c *call) answer {
 	if err != nil {
 		return c.failed(err)
 	}
-	return answer{status: http.StatusOK, body: AccountOf(name, view)}
+	return answer{status: http.StatusOK, body: AccountOf(name, view, c.catalog().Version)}
 }
+
+// deleteBody has no fields.
+type deleteBody struct{}
+
+func deleteAccount(*deleteBody) holdfast.Operation { return holdfast.DeleteAccount{} }
 
 // planBody puts an account on a plan.
 type planBody struct {
@@ -153,30 +158,43 @@ func listEntries(c *call) answer {
 
 // list reads one page of the account's things. An account that is not there has no lists: 404.
 func (c *call) list(name string, query store.Query, read map[string]string, encode func(page store.Page, next *string) any) answer {
-	query.Project, query.Account = c.key.Project, holdfast.AccountIDOf(c.key.Project, name)
 	query.Cursor = read[byCursor.name]
-	if len(c.problems) > 0 {
-		return c.invalid(c.problems)
+	page, wrong := c.first(name, query)
+	if wrong != nil {
+		return *wrong
 	}
-	c.account, c.accountName = query.Account, name
+	return answer{status: http.StatusOK, body: encode(page, known(page.Next))}
+}
+
+// first reads one page, and makes sure that an empty one is of an account that is there.
+func (c *call) first(name string, query store.Query) (store.Page, *answer) {
+	if len(c.problems) > 0 {
+		a := c.invalid(c.problems)
+		return store.Page{}, &a
+	}
+	c.account, c.accountName = holdfast.AccountIDOf(c.key.Project, name), name
 	page, err := c.read(query)
 	switch {
 	case errors.Is(err, store.ErrCursor):
 		c.wrong(byCursor.name, cursorHint)
-		return c.invalid(c.problems)
+		a := c.invalid(c.problems)
+		return page, &a
 	case err != nil:
-		return c.failed(err)
+		a := c.failed(err)
+		return page, &a
 	}
 	if len(page.Reservations)+len(page.Grants)+len(page.Entries) == 0 {
 		account, err := c.read(store.Query{Kind: store.QueryState})
 		switch {
 		case err != nil:
-			return c.failed(err)
+			a := c.failed(err)
+			return page, &a
 		case account.State == nil:
-			return c.notFound()
+			a := c.notFound()
+			return page, &a
 		}
 	}
-	return answer{status: http.StatusOK, body: encode(page, known(page.Next))}
+	return page, nil
 }
 
 const cursorHint = "send next_cursor of this list's page before, with the same filters"

@@ -74,6 +74,8 @@ type Texts interface {
 	Title(reason holdfast.Reason) string
 	// Detail says in the reader's language what a refusal means for them.
 	Detail(reader Reader, catalog *holdfast.Catalog, outcome holdfast.Outcome, now time.Time) string
+	// Step says in a language that Match returned what a check of an explanation found.
+	Step(language string, catalog *holdfast.Catalog, step holdfast.Step) string
 	// Accident says in the reader's language that there is no answer now: internal, unavailable, overloaded or
 	// outcome_unknown.
 	Accident(reader Reader, reason holdfast.Reason) string
@@ -210,7 +212,22 @@ func (a *api) serve(w http.ResponseWriter, r *http.Request, pattern string, run 
 	c := &call{api: a, request: r, writer: w, pattern: pattern, began: time.Now(), id: rand.Text(), from: alone{}}
 	answer := c.safely(run)
 	answer.write(w, c.id)
+	if answer.stream != nil && r.Method != http.MethodHead {
+		answer.cause = safelyStream(answer.stream, w)
+	}
 	c.log(&answer)
+	if answer.stream != nil && answer.cause != nil {
+		panic(http.ErrAbortHandler)
+	}
+}
+
+func safelyStream(stream func(http.ResponseWriter) error, w http.ResponseWriter) (err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			err = fmt.Errorf("panic: %v\n%s", cause, debug.Stack())
+		}
+	}()
+	return stream(w)
 }
 
 // safely turns a panic into an answer: nothing has been written by then.
@@ -234,7 +251,7 @@ func (c *call) log(a *answer) {
 	switch {
 	case a.status == http.StatusInternalServerError:
 		level = slog.LevelError
-	case a.status >= http.StatusInternalServerError:
+	case a.status >= http.StatusInternalServerError || a.cause != nil:
 		level = slog.LevelWarn
 	case c.route != nil && c.route.scope == "":
 		level = slog.LevelDebug // probes come every second

@@ -224,6 +224,33 @@ func TestBadInputIsNamedAndMovesNothing(t *testing.T) {
 	}
 	bad("a query that is none", "GET", "/v1/reservations?account=ann&x=%zz", "", "", "query")
 	bad("a query where none is taken", "GET", "/v1/accounts/ann?as_of=2026", "", "", "as_of")
+	for _, at := range []string{"2026", "tomorrow", "2026-12-01T10:00:00+01:00", "2026-12-01T10:00:00.0000001%2B25:00", "2026-12-01T10:00:01Z", "9999-12-31T23:59:59Z", "0001-01-01T00:00:00Z", "%00"} {
+		bad("balance as of "+at, "GET", "/v1/accounts/ann/balance?as_of="+at, "", "", "as_of")
+	}
+	bad("balance as of two moments", "GET", "/v1/accounts/ann/balance?as_of=2026-12-01T10:00:00Z&as_of=2026-12-01T09:00:00Z", "", "", "as_of")
+	bad("balance of no name", "GET", "/v1/accounts/a%20b/balance?at=x", "", "", "account", "at")
+	bad("a table in part", "GET", "/v1/accounts/ann/entries.csv?limit=1", "", "", "limit")
+	bad("a table of no name", "GET", "/v1/accounts/a%20b/entries.csv", "", "", "account")
+	bad("explain nothing", "GET", "/v1/accounts/ann/explain", "", "", "feature")
+	bad("explain an unknown feature", "GET", "/v1/accounts/ann/explain?feature=video", "", "", "feature")
+	bad("explain to no name", "GET", "/v1/accounts/a%20b/explain?feature=X", "", "", "account", "feature")
+	for _, number := range []string{"0", "-1", "1.0", "1e3", "01", "%2B1", "x", "9007199254740992", "%22" + "1%22", "1%201", "[1]", "null"} {
+		bad("explain a quantity "+number, "GET", "/v1/accounts/ann/explain?feature=text.improve&quantity="+number, "", "", "quantity")
+		if number != "0" {
+			field := "usage[input_token]"
+			if number == "-1" {
+				field = "usage.input_token"
+			}
+			bad("explain usage "+number, "GET", "/v1/accounts/ann/explain?feature=chat.completion&usage[input_token]="+number, "", "", field)
+		}
+	}
+	bad("explain usage that is missing", "GET", "/v1/accounts/ann/explain?feature=chat.completion", "", "", "usage")
+	bad("explain usage that is none", "GET", "/v1/accounts/ann/explain?feature=chat.completion&usage=5&usage[=1&usage]=1", "", "", "usage", "usage[", "usage]")
+	bad("explain usage of no kind", "GET", "/v1/accounts/ann/explain?feature=chat.completion&usage[]=1", "", "", "usage")
+	bad("explain usage of a kind twice", "GET", "/v1/accounts/ann/explain?feature=text.improve&usage[a]=1&usage[a]=2", "", "", "usage[a]")
+	bad("explain with other brackets", "GET", "/v1/accounts/ann/explain?feature=text.improve&quantity[a]=1", "", "", "quantity[a]")
+	bad("a field of a deletion", "DELETE", "/v1/accounts/ann", "", `{"reason": "x"}`, "reason")
+	bad("a deletion of no name", "DELETE", "/v1/accounts/a%20b", "", ``, "account")
 	bad("a query on a reservation", "GET", path+"?explain=1", "", "", "explain")
 	bad("a query on a call", "POST", path+"/commit?amount=1", "", `{}`, "amount")
 

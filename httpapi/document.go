@@ -123,6 +123,11 @@ func (d *description) parameters(r *route) []*huma.Param {
 			least, most := 1.0, float64(holdfast.MaxPage)
 			p.Schema = &huma.Schema{Type: huma.TypeInteger, Minimum: &least, Maximum: &most, Default: holdfast.DefaultPage}
 		}
+		if q.amounts {
+			explode := true
+			p.Style, p.Explode = "deepObject", &explode
+			p.Schema = &huma.Schema{Type: huma.TypeObject, AdditionalProperties: &huma.Schema{Type: huma.TypeInteger}}
+		}
 		list = append(list, p)
 	}
 	if r.keyed != keyless {

@@ -17,7 +17,8 @@ func TestRoutesAndDocumentAgree(t *testing.T) {
 	want := strings.Fields(`
 		GET/docs GET/healthz GET/openapi.json GET/readyz
 		GET/v1/accounts/{account} PUT/v1/accounts/{account}
-		GET/v1/accounts/{account}/entries
+		GET/v1/accounts/{account}/entries GET/v1/accounts/{account}/entries.csv
+		GET/v1/accounts/{account}/balance GET/v1/accounts/{account}/explain DELETE/v1/accounts/{account}
 		GET/v1/accounts/{account}/grants POST/v1/accounts/{account}/grants
 		POST/v1/accounts/{account}/adjustments POST/v1/accounts/{account}/subscription
 		GET/v1/reservations POST/v1/reservations GET/v1/reservations/{id} POST/v1/charges POST/v1/batch

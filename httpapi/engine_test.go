@@ -26,8 +26,15 @@ type smallEngine struct {
 
 	// before, where it is set, may fail or panic instead of an answer.
 	before func(holdfast.Command) error
-	// readError, where it is set, is what every read answers.
+	// readError, where it is set, is what every read answers, once readsLeft have been answered.
 	readError error
+	readsLeft int
+}
+
+func (e *smallEngine) failReadsAfter(reads int, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.readError, e.readsLeft = err, reads
 }
 
 func newSmallEngine() *smallEngine {
@@ -162,7 +169,7 @@ func (e *smallEngine) Read(_ context.Context, query store.Query) (store.Page, er
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	position, err := query.Position()
-	if e.readError != nil || err != nil {
+	if e.readsLeft--; e.readError != nil && e.readsLeft < 0 || err != nil {
 		return store.Page{}, errorsFirst(e.readError, err)
 	}
 	state := e.load(query.Account)
@@ -277,6 +284,10 @@ func (plainTexts) Title(reason holdfast.Reason) string { return "Title of " + st
 
 func (plainTexts) Detail(reader Reader, c *holdfast.Catalog, outcome holdfast.Outcome, now time.Time) string {
 	return fmt.Sprintf("%s in %s, %s, catalog %d, at %s", outcome.Reason, reader.Language, reader.Location, c.Version, now.Format(time.TimeOnly))
+}
+
+func (plainTexts) Step(language string, c *holdfast.Catalog, step holdfast.Step) string {
+	return fmt.Sprintf("%s %v in %s, catalog %d", step.Check, step.Passed, language, c.Version)
 }
 
 func (plainTexts) Accident(reader Reader, reason holdfast.Reason) string {

@@ -138,6 +138,10 @@ type answer struct {
 	reason  holdfast.Reason // of a problem, for the log
 	cause   error           // for the log only
 	content string          // Content-Type; empty: that of the body
+
+	// stream, where it is set, writes what does not fit into memory after the head. An error breaks the connection off, so
+	// that nobody takes a part for the whole.
+	stream func(w http.ResponseWriter) error
 }
 
 func (a answer) with(name, value string) answer {

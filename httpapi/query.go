@@ -15,7 +15,8 @@ import (
 type parameter struct {
 	name     string
 	about    string
-	integer  bool
+	integer  bool // a limit
+	amounts  bool // name[kind]=amount, any number of them
 	required bool
 }
 
@@ -26,6 +27,11 @@ var (
 	byKey     = parameter{name: "key", about: "Only what was made with this Idempotency-Key"}
 	byLimit   = parameter{name: "limit", about: fmt.Sprintf("How many, 1 to %d; %d where it is left out", holdfast.MaxPage, holdfast.DefaultPage), integer: true}
 	byCursor  = parameter{name: "cursor", about: "next_cursor of the page before"}
+
+	asOf       = parameter{name: "as_of", about: "A moment, RFC 3339; now where it is left out"}
+	ofFeature  = parameter{name: "feature", about: "What for; a feature of the catalog", required: true}
+	ofQuantity = parameter{name: "quantity", about: "How many; 1 where it is left out"}
+	ofUsage    = parameter{name: "usage", about: "How much of each kind at most, as usage[input_token]=1200", amounts: true}
 )
 
 // query reads the route's parameters, each at most once, and no others.
@@ -36,12 +42,16 @@ func (c *call) query() map[string]string {
 	}
 	var names []string
 	for _, p := range c.route.parameters {
-		names = append(names, p.name)
+		if p.amounts {
+			names = append(names, p.name+"[kind]")
+		} else {
+			names = append(names, p.name)
+		}
 	}
 	read := map[string]string{}
 	for _, name := range sortedKeys(values) {
 		switch {
-		case !slices.Contains(names, name):
+		case !slices.Contains(names, plainName(name)):
 			c.wrong(shownName("", member{name: name}), unknownParameter(name, names))
 		case len(values[name]) > 1:
 			c.wrong(name, "name it once")
@@ -56,6 +66,35 @@ func (c *call) query() map[string]string {
 	return read
 }
 
+// kindOf takes input_token from usage[input_token].
+func kindOf(name string) (before, kind string, ok bool) {
+	before, rest, ok := strings.Cut(name, "[")
+	kind, closed := strings.CutSuffix(rest, "]")
+	return before, kind, ok && closed
+}
+
+// plainName is what every name of amounts is listed as.
+func plainName(name string) string {
+	if before, _, ok := kindOf(name); ok {
+		return before + "[kind]"
+	}
+	return name
+}
+
+// integer reads a parameter, as strictly as a field of a body.
+func (c *call) integer(name, text string) *holdfast.Amount {
+	v, err := parse(text, 1)
+	if err != nil {
+		v = value{kind: isText}
+	}
+	n, hint := readInteger(v)
+	if hint != "" {
+		c.wrong(name, hint)
+	}
+	amount := holdfast.Amount(n)
+	return &amount
+}
+
 // noQuery refuses query parameters where a call takes none.
 func (c *call) noQuery() {
 	if c.request.URL.RawQuery != "" {
@@ -63,7 +102,7 @@ func (c *call) noQuery() {
 	}
 }
 
-func sortedKeys(values url.Values) []string {
+func sortedKeys[V any](values map[string]V) []string {
 	names := make([]string, 0, len(values))
 	for name := range values {
 		names = append(names, name)

@@ -58,7 +58,7 @@ const (
 
 // routes is every call of the API, in the order of the document.
 func routes() []route {
-	get, put, post := http.MethodGet, http.MethodPut, http.MethodPost
+	get, put, post, remove := http.MethodGet, http.MethodPut, http.MethodPost, http.MethodDelete
 	ok := func(bodies ...any) []outcome {
 		return []outcome{{status: http.StatusOK, about: "Done", bodies: bodies}}
 	}
@@ -164,6 +164,11 @@ func routes() []route {
 			summary: "Show what an account has, or would have", answers: ok(Account{}), does: action{run: getAccount},
 		},
 		{
+			method: remove, path: "/v1/accounts/{account}", scope: ScopeAdmin, operation: "deleteAccount", tag: tagAccounts, keyed: keyOptional,
+			summary: "End what an account has running and erase what is personal about it; its ledger stays",
+			answers: ok(AccountChanged{}), reasons: []holdfast.Reason{holdfast.NotFound}, does: onAccount(deleteAccount, accountChanged),
+		},
+		{
 			method: get, path: "/v1/accounts/{account}/grants", scope: ScopeRead, operation: "listGrants", tag: tagAccounts,
 			summary: "List an account's grants, newest first", parameters: []parameter{byLimit, byCursor},
 			answers: ok(GrantList{}), reasons: []holdfast.Reason{holdfast.NotFound}, does: action{run: listGrants},
@@ -184,6 +189,22 @@ func routes() []route {
 			method: get, path: "/v1/accounts/{account}/entries", scope: ScopeRead, operation: "listEntries", tag: tagAccounts,
 			summary: "Read an account's history, newest first", parameters: []parameter{byLimit, byCursor},
 			answers: ok(EntryList{}), reasons: []holdfast.Reason{holdfast.NotFound}, does: action{run: listEntries},
+		},
+		{
+			method: get, path: "/v1/accounts/{account}/entries.csv", scope: ScopeRead, operation: "exportEntries", tag: tagAccounts,
+			summary: "Read an account's whole history as a table, newest first",
+			answers: []outcome{{status: http.StatusOK, about: "A row for each entry, below a row of names", content: csvContent}},
+			reasons: []holdfast.Reason{holdfast.NotFound}, does: action{run: exportEntries},
+		},
+		{
+			method: get, path: "/v1/accounts/{account}/balance", scope: ScopeRead, operation: "getBalance", tag: tagAccounts,
+			summary: "Show what an account was believed to have at a moment", parameters: []parameter{asOf},
+			answers: ok(Balances{}), reasons: []holdfast.Reason{reasonOverloaded}, does: action{run: getBalance},
+		},
+		{
+			method: get, path: "/v1/accounts/{account}/explain", scope: ScopeRead, operation: "explain", tag: tagAccounts,
+			summary: "Say step by step why a reserve would be granted or refused", parameters: []parameter{ofFeature, ofQuantity, ofUsage},
+			answers: ok(Explanation{}), reasons: []holdfast.Reason{reasonOverloaded}, does: action{run: explain},
 		},
 		{
 			method: post, path: "/v1/accounts/{account}/subscription", scope: ScopeMoney, operation: "setPlan", tag: tagAccounts, keyed: keyOptional,

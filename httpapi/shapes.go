@@ -137,13 +137,57 @@ type Account struct {
 	MaxActive    int               `json:"max_active"`
 	Features     []Feature         `json:"features" doc:"What the plan has, and what one use costs now"`
 	CreatedAt    *time.Time        `json:"created_at"`
+	DeletedAt    *time.Time        `json:"deleted_at" doc:"Not null: it was deleted, and begins nothing new"`
+	Catalog      int64             `json:"catalog_version" doc:"Of the catalog by which it is shown"`
 }
 
 // Feature is what an account may ask for, and what one use costs now.
 type Feature struct {
+	Feature string `json:"feature"`
+	Price
+}
+
+// Balances are what an account had at a moment.
+type Balances struct {
+	Account  string    `json:"account"`
+	AsOf     time.Time `json:"as_of"`
+	Balances []Balance `json:"balances" doc:"One per unit"`
+}
+
+// Explanation says step by step why a reserve would be granted or refused.
+type Explanation struct {
+	Account string          `json:"account"`
+	Plan    string          `json:"plan"`
 	Feature string          `json:"feature"`
-	Unit    string          `json:"unit"`
-	Amount  holdfast.Amount `json:"amount"`
+	Allowed bool            `json:"allowed"`
+	Reason  *string         `json:"reason" doc:"What a reserve would be refused with; null: it would be granted"`
+	Steps   []ExplainedStep `json:"steps" doc:"In the order in which they are decided; the first that fails decides"`
+}
+
+// ExplainedStep is one check, with the numbers that it looked at; null: it does not look at them.
+type ExplainedStep struct {
+	Check     holdfast.CheckName `json:"check" doc:"account, plan, price (one for each way to pay, of which one has to pass) or slot. More may come."`
+	Passed    bool               `json:"passed"`
+	Text      string             `json:"text" doc:"For the person"`
+	Unit      *string            `json:"unit"`
+	Needed    *holdfast.Amount   `json:"needed"`
+	Available *holdfast.Amount   `json:"available"`
+	Held      *holdfast.Amount   `json:"held"`
+	Pockets   []Pocket           `json:"pockets" doc:"Grants of the unit, in the order in which they are taken from, then those that are not"`
+	Active    *int               `json:"active"`
+	MaxActive *int               `json:"max_active"`
+}
+
+// Pocket is a grant as a reserve would look at it.
+type Pocket struct {
+	Grant     string             `json:"grant" example:"grt_…"`
+	Source    holdfast.Source    `json:"source"`
+	Priority  int                `json:"priority"`
+	Use       holdfast.PocketUse `json:"use" doc:"usable, starts_when_used, starts_later, ended or other_features. More may come." example:"usable"`
+	Available holdfast.Amount    `json:"available"`
+	Takes     holdfast.Amount    `json:"takes" doc:"What the reserve would take from it"`
+	StartsAt  *time.Time         `json:"starts_at"`
+	EndsAt    *time.Time         `json:"ends_at"`
 }
 
 // AccountChanged is an account after a call that may have changed it.
@@ -156,13 +200,14 @@ type AccountChanged struct {
 type Grant struct {
 	ID        string          `json:"id" example:"grt_…"`
 	Unit      string          `json:"unit"`
-	Source    holdfast.Source `json:"source" doc:"allowance, promo, purchase or correction. More may come." example:"promo"`
+	Source    holdfast.Source `json:"source" doc:"allowance, rollover, promo, purchase or correction. More may come." example:"promo"`
 	Features  []string        `json:"features" doc:"Which may take from it; empty: all"`
 	Priority  int             `json:"priority" doc:"The lowest is taken first"`
 	Granted   holdfast.Amount `json:"granted"`
 	Reserved  holdfast.Amount `json:"reserved"`
 	Used      holdfast.Amount `json:"used"`
 	Voided    holdfast.Amount `json:"voided"`
+	Rolled    holdfast.Amount `json:"rolled" doc:"Of what is voided, what was carried into the next cycle"`
 	Available holdfast.Amount `json:"available" doc:"0 before it starts and after it ends"`
 	StartsAt  time.Time       `json:"starts_at"`
 	EndsAt    *time.Time      `json:"ends_at" doc:"null: never"`
@@ -278,6 +323,14 @@ func balanceOf(b *holdfast.Balance) Balance {
 	}
 }
 
+func balancesOf(view *holdfast.AccountView) []Balance {
+	list := make([]Balance, 0, len(view.Balances))
+	for i := range view.Balances {
+		list = append(list, balanceOf(&view.Balances[i]))
+	}
+	return list
+}
+
 func cycle(c *holdfast.CycleNumbers) *Cycle {
 	if c == nil {
 		return nil
@@ -285,19 +338,18 @@ func cycle(c *holdfast.CycleNumbers) *Cycle {
 	return &Cycle{Granted: c.Granted, Used: c.Used, Reserved: c.Reserved, Voided: c.Voided, StartsAt: instant(c.StartsAt), EndsAt: instant(c.EndsAt)}
 }
 
-// AccountOf is an account as the API shows it.
-func AccountOf(name string, view *holdfast.AccountView) Account {
+// AccountOf is an account as the API shows it by a version of the catalog.
+func AccountOf(name string, view *holdfast.AccountView, catalogVersion int64) Account {
 	a := &view.Account
 	shown := Account{
 		Account: name, Exists: view.Exists, Plan: view.Plan,
 		Language: known(a.Language), TimeZone: known(a.TimeZone), Blocked: a.Blocked, Notices: a.Notices, Metadata: orEmpty(a.Metadata),
-		Balances: []Balance{}, Active: a.Active, MaxActive: view.MaxActive, Features: []Feature{}, CreatedAt: instant(a.CreatedAt),
+		Active: a.Active, MaxActive: view.MaxActive, Features: []Feature{}, CreatedAt: instant(a.CreatedAt),
+		DeletedAt: instant(a.DeletedAt), Catalog: catalogVersion,
 	}
-	for i := range view.Balances {
-		shown.Balances = append(shown.Balances, balanceOf(&view.Balances[i]))
-	}
+	shown.Balances = balancesOf(view)
 	for _, f := range view.Features {
-		shown.Features = append(shown.Features, Feature{Feature: f.Name, Unit: f.Price.Unit, Amount: f.Price.Amount})
+		shown.Features = append(shown.Features, Feature{f.Name, priceOf(f.Price)})
 	}
 	return shown
 }
@@ -305,7 +357,7 @@ func AccountOf(name string, view *holdfast.AccountView) Account {
 func (c *call) grant(g *holdfast.Grant) Grant {
 	shown := Grant{
 		ID: holdfast.GrantRef.Encode(c.account, g.ID), Unit: g.Unit, Source: g.Source, Features: append([]string{}, g.Features...),
-		Priority: g.Priority, Granted: g.Granted, Reserved: g.Reserved, Used: g.Used, Voided: g.Voided,
+		Priority: g.Priority, Granted: g.Granted, Reserved: g.Reserved, Used: g.Used, Voided: g.Voided, Rolled: g.Rolled,
 		StartsAt: g.StartsAt.UTC(), EndsAt: instant(g.EndsAt), CreatedAt: g.CreatedAt.UTC(),
 	}
 	if g.InForce(c.api.Engine.Now()) {
