@@ -50,6 +50,8 @@ type Key struct {
 	ID      string // names the key in the ledger and in logs; it is not secret
 	Project string
 	Scopes  []string
+	// RateLimit is how many requests a second it may make, and twice as many at once; 0: as Options says.
+	RateLimit int
 }
 
 // The scopes.
@@ -87,13 +89,16 @@ type Reader struct {
 	Location *time.Location // never nil
 }
 
-// Options is what the handler needs. All but Version are required.
+// Options is what the handler needs. Engine, Keys, Texts and Logger are required.
 type Options struct {
 	Engine  Engine
 	Keys    Keys
 	Texts   Texts
 	Logger  *slog.Logger
 	Version string // of the program; the document tells it. Empty: "dev"
+	// RateLimit is how many requests a second each key may make, and twice as many at once, where the key has no limit of
+	// its own. An operation of a batch counts as a request. 0: as many as it likes.
+	RateLimit int
 }
 
 // api is the handler.
@@ -105,6 +110,7 @@ type api struct {
 
 	operations map[string]*route // those that a batch takes, by their names in it
 	opNames    []string
+	limits     limits
 }
 
 // New builds the handler. It is safe for concurrent use. Timeouts and TLS are the server's that mounts it.

@@ -100,6 +100,9 @@ func batch(c *call) answer {
 	if len(c.problems) > 0 {
 		return c.invalid(c.problems)
 	}
+	if refused := c.count(len(body.Operations) - 1); refused != nil {
+		return *refused
+	}
 	var commands []holdfast.Command
 	items := make([]*call, len(body.Operations))
 	answers := make([]answer, len(items))

@@ -76,6 +76,9 @@ func (c *call) authenticate() *answer {
 		return c.unauthorized(`Bearer realm="holdfast", error="invalid_token"`)
 	}
 	c.key = key
+	if refused := c.count(1); refused != nil {
+		return refused
+	}
 	if c.route.scope != scopeOfEach && !key.has(c.route.scope) {
 		a := c.lacks(c.route.scope)
 		return &a

@@ -257,7 +257,7 @@ func (d *description) problems(r *route, op *huma.Operation) {
 			Headers:     map[string]*huma.Header{},
 		}
 		switch {
-		case status == http.StatusServiceUnavailable:
+		case status == http.StatusServiceUnavailable, status == http.StatusTooManyRequests:
 			response.Headers["Retry-After"] = &huma.Header{Schema: &huma.Schema{Type: huma.TypeInteger}, Description: "Seconds to wait"}
 		case status == http.StatusUnauthorized:
 			response.Headers["WWW-Authenticate"] = &huma.Header{Schema: &huma.Schema{Type: huma.TypeString}}

@@ -18,6 +18,7 @@ const (
 	reasonScope        holdfast.Reason = "scope"
 	reasonMethod       holdfast.Reason = "method_not_allowed"
 	reasonTooLarge     holdfast.Reason = "too_large"
+	reasonRateLimited  holdfast.Reason = "rate_limited"
 	reasonInternal                     = holdfast.Reason(engine.Internal)
 	reasonUnavailable                  = holdfast.Reason(engine.Unavailable)
 	reasonOverloaded                   = holdfast.Reason(engine.Overloaded)
@@ -47,6 +48,7 @@ var statuses = map[holdfast.Reason]int{
 	holdfast.RefundExceedsUsed:    http.StatusConflict,
 	reasonTooLarge:                http.StatusRequestEntityTooLarge,
 	holdfast.KeyReused:            http.StatusUnprocessableEntity,
+	reasonRateLimited:             http.StatusTooManyRequests,
 	reasonInternal:                http.StatusInternalServerError,
 	reasonUnavailable:             http.StatusServiceUnavailable,
 	reasonOverloaded:              http.StatusServiceUnavailable,
@@ -59,6 +61,7 @@ var titles = map[holdfast.Reason]string{
 	reasonScope:        "Key lacks the scope",
 	reasonMethod:       "Method not allowed",
 	reasonTooLarge:     "Request too large",
+	reasonRateLimited:  "Too many requests",
 	reasonInternal:     "Internal error",
 	reasonUnavailable:  "Temporarily unavailable",
 	reasonOverloaded:   "Overloaded",

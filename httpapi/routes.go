@@ -236,7 +236,7 @@ func (r *route) mayMeet() []holdfast.Reason {
 	if r.scope == "" {
 		return slices.Concat(r.reasons, []holdfast.Reason{reasonInternal})
 	}
-	reasons := []holdfast.Reason{holdfast.Invalid, reasonUnauthorized, reasonScope}
+	reasons := []holdfast.Reason{holdfast.Invalid, reasonUnauthorized, reasonScope, reasonRateLimited}
 	if r.scope == scopeOfEach {
 		reasons = slices.DeleteFunc(reasons, func(reason holdfast.Reason) bool { return reason == reasonScope })
 	}

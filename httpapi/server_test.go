@@ -68,22 +68,26 @@ func (l *logged) String() string {
 
 func newServer(t *testing.T) *server { return serve(t, newSmallEngine()) }
 
-func serve(t *testing.T, e *smallEngine) *server {
-	s := serveWith(t, e, plainTexts{})
+func serve(t *testing.T, e *smallEngine, change ...func(*Options)) *server {
+	s := serveWith(t, e, plainTexts{}, change...)
 	s.engine = e
 	return s
 }
 
-func serveWith(t *testing.T, e Engine, texts Texts) *server {
+func serveWith(t *testing.T, e Engine, texts Texts, change ...func(*Options)) *server {
 	t.Helper()
 	s := &server{t: t, keys: keyring{}, log: &logged{}}
 	everything := []string{ScopeRead, ScopeWork, ScopeMoney, ScopeAdmin}
 	s.keys.add(allKey, Key{ID: "key_all", Project: "shop", Scopes: everything})
 	s.keys.add(otherKey, Key{ID: "key_other", Project: "other", Scopes: everything})
-	handler, err := New(Options{
+	options := Options{
 		Engine: e, Keys: s.keys, Texts: texts, Version: "test",
 		Logger: slog.New(slog.NewJSONHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
-	})
+	}
+	for _, c := range change {
+		c(&options)
+	}
+	handler, err := New(options)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -60,7 +60,7 @@ func (c accountShowCommand) Run(ctx context.Context, t *terminal) error {
 	if c.JSON {
 		encoder := json.NewEncoder(t.out)
 		encoder.SetIndent("", "  ")
-		return encoder.Encode(httpapi.AccountOf(c.Account, view, current.of(c.Project).Version))
+		return encoder.Encode(httpapi.AccountOf(c.Account, view, catalogs.of(c.Project).Version))
 	}
 	return showAccount(t, view)
 }
