@@ -96,6 +96,12 @@ type Options struct {
 	Texts   Texts
 	Logger  *slog.Logger
 	Version string // of the program; the document tells it. Empty: "dev"
+	// Catalogs keeps catalogs; nil: there is nothing at /v1/catalog.
+	Catalogs Catalogs
+	// Admin makes projects and keys for whoever has AdminKey, which opens nothing else. Where either is missing, those
+	// calls answer 401 to everybody.
+	Admin    Admin
+	AdminKey string
 	// RateLimit is how many requests a second each key may make, and twice as many at once, where the key has no limit of
 	// its own. An operation of a batch counts as a request. 0: as many as it likes.
 	RateLimit int
@@ -117,6 +123,9 @@ type api struct {
 func New(options Options) (http.Handler, error) {
 	if options.Engine == nil || options.Keys == nil || options.Texts == nil || options.Logger == nil {
 		return nil, errors.New("httpapi: Engine, Keys, Texts and Logger are all needed")
+	}
+	if err := checkAdminKey(options.AdminKey); err != nil {
+		return nil, err
 	}
 	if options.Version == "" {
 		options.Version = "dev"

@@ -67,6 +67,13 @@ func (c *call) authenticate() *answer {
 	if !ok {
 		return c.unauthorized(`Bearer realm="holdfast"`)
 	}
+	if c.route.scope == scopeInstance {
+		if !c.api.isAdmin(secret) {
+			return c.unauthorized(`Bearer realm="holdfast", error="invalid_token"`)
+		}
+		c.key = Key{ID: "instance"}
+		return nil
+	}
 	key, found, err := c.api.Keys.Lookup(c.context(), sha256.Sum256([]byte(secret)))
 	switch {
 	case err != nil:

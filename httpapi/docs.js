@@ -107,7 +107,8 @@ function render(api) {
 			}))));
 		}
 		if (operation.requestBody) {
-			made.append(element("h3", "", "Body"), ...content(operation.requestBody.content["application/json"].schema));
+			made.append(element("h3", "", "Body"), ...Object.entries(operation.requestBody.content).flatMap(([type, body]) =>
+				type === "application/json" ? content(body.schema) : [element("p", "type", type)]));
 		}
 		made.append(element("h3", "", "Answers"), ...Object.entries(operation.responses).map(([status, response]) => answer(status, response)));
 		return made;

@@ -40,10 +40,11 @@ func describe(table []route, version string) ([]byte, error) {
 		Components: &huma.Components{
 			Schemas: d.registry,
 			SecuritySchemes: map[string]*huma.SecurityScheme{
-				"key": {Type: "http", Scheme: "bearer", Description: "An API key. It belongs to one project and has scopes: read, work, money, admin."},
+				"instance": {Type: "http", Scheme: "bearer", Description: "The instance's own admin key. It makes projects and keys, and opens nothing else."},
+				"key":      {Type: "http", Scheme: "bearer", Description: "An API key. It belongs to one project and has scopes: read, work, money, admin."},
 			},
 		},
-		Tags: []*huma.Tag{{Name: tagReservations}, {Name: tagAccounts}, {Name: tagOperations}},
+		Tags: []*huma.Tag{{Name: tagReservations}, {Name: tagAccounts}, {Name: tagCatalog}, {Name: tagInstance}, {Name: tagOperations}},
 	}
 	for i := range table {
 		d.add(&table[i])
@@ -60,12 +61,7 @@ type description struct {
 }
 
 // schemaName names a schema after its Go type: reserveBody is ReserveBody.
-func schemaName(t reflect.Type, hint string) string {
-	if t == reflect.TypeFor[holdfast.Problem]() {
-		return "FieldProblem" // Problem is the answer that lists them
-	}
-	return huma.DefaultSchemaNamer(t, hint)
-}
+func schemaName(t reflect.Type, hint string) string { return huma.DefaultSchemaNamer(t, hint) }
 
 func (d *description) add(r *route) {
 	op := &huma.Operation{
@@ -76,10 +72,18 @@ func (d *description) add(r *route) {
 	case "":
 	case scopeOfEach:
 		op.Security = []map[string][]string{{"key": {}}}
+	case scopeInstance:
+		op.Security = []map[string][]string{{"instance": {}}}
 	default:
 		op.Security = []map[string][]string{{"key": {r.scope}}}
 	}
 	op.Parameters = d.parameters(r)
+	if r.does.yaml {
+		op.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{}}
+		for _, content := range yamlContents {
+			op.RequestBody.Content[content] = &huma.MediaType{Schema: &huma.Schema{Type: huma.TypeString}}
+		}
+	}
 	if r.does.body != nil {
 		op.RequestBody = &huma.RequestBody{
 			Required: !optional(r.does.body),
@@ -97,6 +101,9 @@ func (d *description) rights(r *route) string {
 	if r.scope == "" {
 		return "Needs no key."
 	}
+	if r.scope == scopeInstance {
+		return "Needs the instance's admin key."
+	}
 	if r.scope == scopeOfEach {
 		return "Needs a key; each operation needs the scope of its own call."
 	}
@@ -112,6 +119,9 @@ func (d *description) parameters(r *route) []*huma.Param {
 	var list []*huma.Param
 	for _, name := range pathNames(r.path) {
 		p := &huma.Param{Name: name, In: "path", Required: true, Schema: text(64), Description: "What reserve answered as id"}
+		if r.tag == tagInstance {
+			p.Description = "What making the key answered as id"
+		}
 		if name == "account" {
 			p.Schema, p.Description = text(holdfast.MaxNameBytes), "1 to 128 bytes of UTF-8 without control characters, spaces or / ? # %"
 		}
@@ -143,6 +153,9 @@ func (d *description) parameters(r *route) []*huma.Param {
 			Name: retryHeader, In: "header", Schema: &huma.Schema{Type: huma.TypeString, Enum: []any{"true", "false"}},
 			Description: "true asks for a fresh decision where the one recorded under the key is a refusal",
 		})
+	}
+	if r.does.yaml {
+		list = append(list, &huma.Param{Name: versionHeader, In: "header", Schema: text(32), Required: true, Description: "The ETag of the version that was changed"})
 	}
 	if r.scope != "" {
 		list = append(list, &huma.Param{
@@ -203,7 +216,12 @@ func (d *description) describeBatch(table []route) {
 
 func (d *description) response(r *route, o outcome) *huma.Response {
 	response := &huma.Response{Description: o.about, Content: map[string]*huma.MediaType{}}
-	if o.content != "" {
+	if len(o.bodies) > 0 && r.tag == tagCatalog {
+		response.Headers = map[string]*huma.Header{"ETag": {Schema: &huma.Schema{Type: huma.TypeString}, Description: "The version, in quotes"}}
+	}
+	if o.content == "" && len(o.bodies) == 0 {
+		response.Content = nil
+	} else if o.content != "" {
 		response.Content[o.content] = &huma.MediaType{Schema: &huma.Schema{Type: huma.TypeString}}
 	} else {
 		response.Content[jsonContent] = &huma.MediaType{Schema: d.oneOrMore(o.bodies)}
@@ -273,6 +291,9 @@ func problemBody(reason holdfast.Reason) any {
 	switch reason {
 	case holdfast.Insufficient, holdfast.HeldByActive, holdfast.TooManyActive, holdfast.AccountBlocked, holdfast.FeatureNotInPlan:
 		return Refusal{}
+	}
+	if reason == reasonInUse {
+		return CatalogInUse{}
 	}
 	if reason.Recorded() {
 		return Ended{}

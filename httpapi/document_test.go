@@ -22,6 +22,7 @@ func TestRoutesAndDocumentAgree(t *testing.T) {
 		GET/v1/accounts/{account}/grants POST/v1/accounts/{account}/grants
 		POST/v1/accounts/{account}/adjustments POST/v1/accounts/{account}/subscription
 		GET/v1/reservations POST/v1/reservations GET/v1/reservations/{id} POST/v1/charges POST/v1/batch
+		GET/v1/catalog PUT/v1/catalog POST/v1/projects POST/v1/keys DELETE/v1/keys/{id}
 		POST/v1/reservations/{id}/extend POST/v1/reservations/{id}/in_doubt
 		POST/v1/reservations/{id}/cancel POST/v1/reservations/{id}/commit POST/v1/reservations/{id}/force POST/v1/reservations/{id}/heartbeat
 		POST/v1/reservations/{id}/refund POST/v1/reservations/{id}/release POST/v1/reservations/{id}/start`)
@@ -45,6 +46,9 @@ func TestRoutesAndDocumentAgree(t *testing.T) {
 	}
 	// And each answers on the very server that handed out the document.
 	s.everyRoute(func(r *route, path, body string) {
+		if r.scope == scopeInstance {
+			return
+		}
 		if got := s.post(path, r.operation, body); r.method == "POST" && (got.status == 404 || got.status == 405) {
 			t.Errorf("POST %s: %d", path, got.status)
 		}

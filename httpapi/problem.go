@@ -19,10 +19,15 @@ const (
 	reasonMethod       holdfast.Reason = "method_not_allowed"
 	reasonTooLarge     holdfast.Reason = "too_large"
 	reasonRateLimited  holdfast.Reason = "rate_limited"
-	reasonInternal                     = holdfast.Reason(engine.Internal)
-	reasonUnavailable                  = holdfast.Reason(engine.Unavailable)
-	reasonOverloaded                   = holdfast.Reason(engine.Overloaded)
-	reasonUnknown                      = holdfast.Reason(engine.OutcomeUnknown)
+
+	reasonVersionRequired holdfast.Reason = "version_required"
+	reasonVersionChanged  holdfast.Reason = "version_changed"
+	reasonInUse           holdfast.Reason = "in_use"
+
+	reasonInternal    = holdfast.Reason(engine.Internal)
+	reasonUnavailable = holdfast.Reason(engine.Unavailable)
+	reasonOverloaded  = holdfast.Reason(engine.Overloaded)
+	reasonUnknown     = holdfast.Reason(engine.OutcomeUnknown)
 )
 
 // retryAfter is what 503 tells a caller to wait, in seconds.
@@ -48,6 +53,9 @@ var statuses = map[holdfast.Reason]int{
 	holdfast.RefundExceedsUsed:    http.StatusConflict,
 	reasonTooLarge:                http.StatusRequestEntityTooLarge,
 	holdfast.KeyReused:            http.StatusUnprocessableEntity,
+	reasonInUse:                   http.StatusConflict,
+	reasonVersionChanged:          http.StatusPreconditionFailed,
+	reasonVersionRequired:         http.StatusPreconditionRequired,
 	reasonRateLimited:             http.StatusTooManyRequests,
 	reasonInternal:                http.StatusInternalServerError,
 	reasonUnavailable:             http.StatusServiceUnavailable,
@@ -57,26 +65,44 @@ var statuses = map[holdfast.Reason]int{
 
 // titles name the accidents of the edge and of the engine. The core's reasons are named by Texts.
 var titles = map[holdfast.Reason]string{
-	reasonUnauthorized: "Unauthorized",
-	reasonScope:        "Key lacks the scope",
-	reasonMethod:       "Method not allowed",
-	reasonTooLarge:     "Request too large",
-	reasonRateLimited:  "Too many requests",
-	reasonInternal:     "Internal error",
-	reasonUnavailable:  "Temporarily unavailable",
-	reasonOverloaded:   "Overloaded",
-	reasonUnknown:      "Outcome unknown",
+	reasonUnauthorized:    "Unauthorized",
+	reasonScope:           "Key lacks the scope",
+	reasonMethod:          "Method not allowed",
+	reasonTooLarge:        "Request too large",
+	reasonInUse:           "In use",
+	reasonVersionChanged:  "Version changed",
+	reasonVersionRequired: "Version required",
+	reasonRateLimited:     "Too many requests",
+	reasonInternal:        "Internal error",
+	reasonUnavailable:     "Temporarily unavailable",
+	reasonOverloaded:      "Overloaded",
+	reasonUnknown:         "Outcome unknown",
 }
 
 // Problem is application/problem+json, RFC 9457.
 type Problem struct {
-	Type     string             `json:"type" doc:"urn:holdfast:refusal:REASON for a no, urn:holdfast:error:REASON for an accident" example:"urn:holdfast:error:invalid"`
-	Title    string             `json:"title" doc:"The reason in words, the same for every occurrence"`
-	Status   int                `json:"status" example:"400"`
-	Detail   string             `json:"detail" doc:"For the person, in the language of Accept-Language or of the account"`
-	Reason   holdfast.Reason    `json:"reason" doc:"For the program. More reasons may come." example:"invalid"`
-	Problems []holdfast.Problem `json:"problems,omitempty" doc:"Of invalid: every offending field, and what to write instead"`
-	Scope    string             `json:"scope,omitempty" doc:"Of scope: the one that is needed"`
+	Type     string          `json:"type" doc:"urn:holdfast:refusal:REASON for a no, urn:holdfast:error:REASON for an accident" example:"urn:holdfast:error:invalid"`
+	Title    string          `json:"title" doc:"The reason in words, the same for every occurrence"`
+	Status   int             `json:"status" example:"400"`
+	Detail   string          `json:"detail" doc:"For the person, in the language of Accept-Language or of the account"`
+	Reason   holdfast.Reason `json:"reason" doc:"For the program. More reasons may come." example:"invalid"`
+	Problems []FieldProblem  `json:"problems,omitempty" doc:"Of invalid: every offending field, and what to write instead"`
+	Scope    string          `json:"scope,omitempty" doc:"Of scope: the one that is needed"`
+}
+
+// FieldProblem is one thing that is wrong with a request.
+type FieldProblem struct {
+	Field  string `json:"field" doc:"Its path in the body, a parameter, or a header" example:"usage.input_token"`
+	Hint   string `json:"hint" doc:"What to write instead; never what was written"`
+	Line   int    `json:"line,omitempty" doc:"In a catalog, from 1"`
+	Column int    `json:"column,omitempty" doc:"In a catalog, from 1"`
+}
+
+// CatalogInUse is a no to a catalog that drops what accounts hold.
+type CatalogInUse struct {
+	Problem
+	Plans []string `json:"plans"`
+	Units []string `json:"units"`
 }
 
 // Refusal is a no with its numbers.
@@ -238,7 +264,9 @@ func (c *call) invalid(found []holdfast.Problem) answer {
 	}
 	a := c.accident(holdfast.Outcome{Reason: holdfast.Invalid, Problems: found})
 	body := a.body.(Problem)
-	body.Problems = found
+	for _, p := range found {
+		body.Problems = append(body.Problems, FieldProblem{Field: p.Field, Hint: p.Hint})
+	}
 	a.body = body
 	return a
 }

@@ -41,11 +41,25 @@ func (s *server) everyRoute(visit func(r *route, path, body string)) {
 			body = `{"unit": "credit", "amount": 1}`
 		case "adjust":
 			body = `{"unit": "credit", "amount": 1, "reason": "x"}`
+		case "putCatalog":
+			body = tiny
+		case "addProject":
+			body = `{"name": "bots"}`
+		case "addKey":
+			body = `{"project": "bots", "scopes": ["read"]}`
 		case "setPlan":
 			body = `{"plan": "pro"}`
 		}
 		visit(&r, path, body)
 	}
+}
+
+// contentOf is the type of the body that the route takes.
+func contentOf(r *route) string {
+	if r.does.yaml {
+		return yamlContents[0]
+	}
+	return jsonContent
 }
 
 func TestEveryRouteAsksForItsKeyAndItsScope(t *testing.T) {
@@ -73,7 +87,7 @@ func TestEveryRouteAsksForItsKeyAndItsScope(t *testing.T) {
 			}
 		}
 		s.call(r.method, path, body, "Authorization: Bearer "+allKey, "Authorization: Bearer "+allKey).problem(401, "unauthorized")
-		if r.scope == scopeOfEach {
+		if r.scope == scopeOfEach || r.scope == scopeInstance {
 			return
 		}
 		s.call(r.method, path, body, "Idempotency-Key: k", "Authorization: Bearer all but "+r.scope).problem(403, "scope").has(fmt.Sprintf(`{"scope": %q}`, r.scope))
@@ -86,7 +100,8 @@ func TestEveryRouteAsksForItsKeyAndItsScope(t *testing.T) {
 
 func TestScopesAreThoseOfTheContract(t *testing.T) {
 	want := map[string]string{
-		"refund": ScopeMoney, "addGrant": ScopeMoney, "adjust": ScopeMoney, "setPlan": ScopeMoney, "force": ScopeAdmin, "deleteAccount": ScopeAdmin,
+		"refund": ScopeMoney, "addGrant": ScopeMoney, "adjust": ScopeMoney, "setPlan": ScopeMoney, "force": ScopeAdmin, "deleteAccount": ScopeAdmin, "putCatalog": ScopeAdmin,
+		"addProject": scopeInstance, "addKey": scopeInstance, "revokeKey": scopeInstance,
 		"batch": scopeOfEach, "health": "", "ready": "", "document": "", "docs": "",
 	}
 	for _, r := range routes() {

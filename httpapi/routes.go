@@ -24,7 +24,8 @@ type route struct {
 
 // action is what a route does: it runs, or it is one command.
 type action struct {
-	body any // a pointer to what it reads; nil: it reads no fields
+	body any  // a pointer to what it reads; nil: it reads no fields
+	yaml bool // it reads a catalog
 	run  func(*call) answer
 
 	// command reads one, and encode tells what became of it. A command may come alone, or as an item of a batch.
@@ -53,6 +54,8 @@ const (
 const (
 	tagReservations = "Reservations"
 	tagAccounts     = "Accounts"
+	tagCatalog      = "Catalog"
+	tagInstance     = "Instance"
 	tagOperations   = "Operations"
 )
 
@@ -212,6 +215,42 @@ func routes() []route {
 			answers: ok(AccountChanged{}), reasons: []holdfast.Reason{holdfast.NotFound, holdfast.AccountBlocked}, does: onAccount(setPlan, accountChanged),
 		},
 		{
+			method: get, path: "/v1/catalog", scope: ScopeRead, operation: "getCatalog", tag: tagCatalog,
+			summary: "Show the catalog that is in force",
+			answers: ok(Catalog{}), reasons: []holdfast.Reason{holdfast.NotFound}, does: action{run: getCatalog},
+		},
+		{
+			method: put, path: "/v1/catalog", scope: ScopeAdmin, operation: "putCatalog", tag: tagCatalog,
+			summary: "Put a new version of the catalog in force, whole or not at all",
+			answers: []outcome{
+				{status: http.StatusCreated, about: "A new version", bodies: []any{CatalogChanged{}}},
+				{status: http.StatusOK, about: "The same content as before", bodies: []any{CatalogChanged{}}},
+			},
+			reasons: []holdfast.Reason{holdfast.NotFound, reasonInUse, reasonVersionChanged, reasonVersionRequired},
+			does:    action{yaml: true, run: putCatalog},
+		},
+		{
+			method: post, path: "/v1/projects", scope: scopeInstance, operation: "addProject", tag: tagInstance,
+			summary: "Make a project",
+			answers: []outcome{
+				{status: http.StatusCreated, about: "Made", bodies: []any{Project{}}},
+				{status: http.StatusOK, about: "It was there already", bodies: []any{Project{}}},
+			},
+			does: action{body: new(projectBody), run: addProject},
+		},
+		{
+			method: post, path: "/v1/keys", scope: scopeInstance, operation: "addKey", tag: tagInstance,
+			summary: "Make a key of a project; its secret is shown this once",
+			answers: []outcome{{status: http.StatusCreated, about: "Made", bodies: []any{KeyMade{}}}},
+			does:    action{body: new(keyBody), run: addKey},
+		},
+		{
+			method: remove, path: "/v1/keys/{id}", scope: scopeInstance, operation: "revokeKey", tag: tagInstance,
+			summary: "Revoke a key",
+			answers: []outcome{{status: http.StatusNoContent, about: "Revoked"}},
+			reasons: []holdfast.Reason{holdfast.NotFound}, does: action{run: revokeKey},
+		},
+		{
 			method: get, path: "/healthz", operation: "health", tag: tagOperations,
 			summary: "Whether the process lives", answers: ok(Health{}), does: action{run: healthy},
 		},
@@ -240,7 +279,10 @@ func (r *route) mayMeet() []holdfast.Reason {
 	if r.scope == scopeOfEach {
 		reasons = slices.DeleteFunc(reasons, func(reason holdfast.Reason) bool { return reason == reasonScope })
 	}
-	if r.does.body != nil {
+	if r.scope == scopeInstance {
+		reasons = []holdfast.Reason{holdfast.Invalid, reasonUnauthorized}
+	}
+	if r.does.body != nil || r.does.yaml {
 		reasons = append(reasons, reasonTooLarge)
 	}
 	if r.does.command != nil {

@@ -268,6 +268,34 @@ type (
 	}
 )
 
+// Catalog is what a project sells.
+type Catalog struct {
+	Version int64  `json:"version" doc:"As in ETag"`
+	Source  string `json:"source" doc:"YAML"`
+}
+
+// CatalogChanged is the catalog after a call that may have changed it.
+type CatalogChanged struct {
+	Version int64 `json:"version" doc:"As in ETag"`
+	Changed bool  `json:"changed" doc:"false: it had the same content already"`
+}
+
+// Project is a project that is there now.
+type Project struct {
+	Name    string `json:"name" example:"shop"`
+	Changed bool   `json:"changed" doc:"false: it was there already"`
+}
+
+// KeyMade is a new key. It is the only answer that ever has a secret.
+type KeyMade struct {
+	ID        string   `json:"id" doc:"Names the key in the ledger and in logs, and revokes it"`
+	Project   string   `json:"project"`
+	Scopes    []string `json:"scopes"`
+	Note      *string  `json:"note"`
+	RateLimit *int     `json:"rate_limit" doc:"null: the server's"`
+	Secret    string   `json:"secret" doc:"What to send as Authorization: Bearer. It is shown this once"`
+}
+
 // BatchResults are what became of a batch, in the order of its operations.
 type BatchResults struct {
 	Results []BatchResult `json:"results"`
