@@ -42,7 +42,7 @@ const scopeInstance = "the instance's admin key"
 var allScopes = []string{ScopeRead, ScopeWork, ScopeMoney, ScopeAdmin}
 
 const (
-	leastAdminKey = 16 // bytes; a shorter one can be guessed
+	leastAdminKey = 8 // bytes; a shorter one can be guessed
 	maxKeyID      = 64
 )
 

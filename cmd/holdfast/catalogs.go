@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/holdfast-dev/holdfast"
 	"github.com/holdfast-dev/holdfast/catalog"
+	"github.com/holdfast-dev/holdfast/httpapi"
 	"github.com/holdfast-dev/holdfast/store"
 )
 
@@ -76,6 +78,57 @@ func (c *catalogs) load(ctx context.Context, project string) error {
 	}
 }
 
+// Current is the version that the project is served by, and its YAML.
+func (c *catalogs) Current(ctx context.Context, project string) (int64, []byte, error) {
+	served := c.compiled(project)
+	stored, ok, err := c.database.LatestCatalog(ctx, project)
+	if err != nil || !ok || stored.Version == served.catalog.Version {
+		return served.catalog.Version, served.source, err
+	}
+	if err := c.load(ctx, stored.Project); err != nil { // another process stored it a moment ago
+		return 0, nil, err
+	}
+	return stored.Version, stored.Source, nil
+}
+
+// Replace makes the YAML the newest version of the project's own catalog, if ifVersion is the newest now.
+func (c *catalogs) Replace(ctx context.Context, project string, ifVersion int64, source []byte) (version int64, created bool, err error) {
+	before, old, err := newestCatalog(ctx, c.database, project)
+	if err != nil {
+		return 0, false, err
+	}
+	if before.Version != ifVersion {
+		return 0, false, httpapi.ErrVersion
+	}
+	if bytes.Equal(old, source) {
+		return before.Version, false, nil
+	}
+	version, err = replaceCatalog(ctx, c.database, "catalog", store.Catalog{Project: project, Source: source}, ifVersion)
+	if err != nil {
+		return 0, false, asAPI(err)
+	}
+	return version, version != before.Version, c.load(ctx, project)
+}
+
+// asAPI tells the API what is wrong with a catalog in its own words.
+func asAPI(err error) error {
+	var dropped *droppedError
+	var problems catalog.Problems
+	switch {
+	case errors.Is(err, store.ErrVersion):
+		return httpapi.ErrVersion
+	case errors.As(err, &dropped):
+		return &httpapi.InUse{Plans: dropped.plans, Units: dropped.units}
+	case errors.As(err, &problems):
+		var told httpapi.CatalogProblems
+		for _, p := range problems {
+			told = append(told, httpapi.CatalogProblem{Field: p.Path, Line: p.Line, Column: p.Column, Hint: p.Message + ": " + p.Suggestion})
+		}
+		return told
+	}
+	return err
+}
+
 // refresh takes up what other processes store, until ctx ends.
 func (c *catalogs) refresh(ctx context.Context) {
 	ticker := time.NewTicker(refreshEvery)
@@ -134,10 +187,39 @@ func replaceCatalog(ctx context.Context, db database, name string, added store.C
 		return 0, err
 	}
 	if err := catalog.Missing(before, parsed, inUse); err != nil {
-		return 0, fmt.Errorf("the catalog drops what accounts hold: %w", err)
+		return 0, dropped(before, parsed, inUse, err)
 	}
 	added.Source = bytes.Clone(added.Source)
 	return db.AddCatalog(ctx, added, expected)
+}
+
+// droppedError refuses a catalog that drops what accounts hold, by name.
+type droppedError struct {
+	plans, units []string
+	err          error
+}
+
+func (e *droppedError) Error() string {
+	return fmt.Sprintf("the catalog drops what accounts hold: %v", e.err)
+}
+
+func (e *droppedError) Unwrap() error { return e.err }
+
+func dropped(before, after *holdfast.Catalog, inUse catalog.InUse, err error) *droppedError {
+	e := &droppedError{err: err}
+	for i := range before.Plans {
+		name := before.Plans[i].Name
+		if _, kept := after.Plan(name); !kept && inUse.Plans[name] > 0 {
+			e.plans = append(e.plans, name)
+		}
+	}
+	for i := range before.Units {
+		name := before.Units[i].Name
+		if _, kept := after.Unit(name); !kept && inUse.Units[name] > 0 {
+			e.units = append(e.units, name)
+		}
+	}
+	return e
 }
 
 func catalogInUse(ctx context.Context, db database, project string) (inUse catalog.InUse, err error) {

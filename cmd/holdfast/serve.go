@@ -29,6 +29,8 @@ type serveCommand struct {
 	Catalog    string        `env:"HOLDFAST_CATALOG" placeholder:"FILE" help:"Catalog file; its content becomes the newest version. Left out: the newest stored one, else the example."`
 	Dev        bool          `help:"For trying out, on this machine only: project dev, with the key from HOLDFAST_DEV_KEY, or a new one that is printed."`
 	DevKey     string        `kong:"-"`
+	AdminKey   string        `kong:"-"`
+	RateLimit  int           `env:"HOLDFAST_RATE_LIMIT" placeholder:"N" help:"Requests a second that each key may make, and twice as many at once; a key can have a limit of its own. Left out: as many as it likes."`
 	SweepEvery time.Duration `default:"5s" env:"HOLDFAST_SWEEP_EVERY" help:"How often overdue reservations are looked for."`
 	Traces     string        `env:"HOLDFAST_TRACES" placeholder:"URL" help:"Send traces of what PostgreSQL is asked to this OpenTelemetry collector (OTLP over HTTP)."`
 	LogLevel   slog.Level    `default:"INFO" env:"HOLDFAST_LOG_LEVEL" help:"DEBUG, INFO, WARN or ERROR."`
@@ -38,7 +40,7 @@ type serveCommand struct {
 const devProject = "dev"
 
 func (c serveCommand) Run(ctx context.Context, t *terminal) error {
-	c.DevKey = os.Getenv("HOLDFAST_DEV_KEY")
+	c.DevKey, c.AdminKey = os.Getenv("HOLDFAST_DEV_KEY"), os.Getenv("HOLDFAST_ADMIN_KEY")
 	if err := c.check(); err != nil {
 		return err
 	}
@@ -72,7 +74,7 @@ func (c serveCommand) Run(ctx context.Context, t *terminal) error {
 		return err
 	}
 	s, err := newServer(serverOptions{
-		database: db, keys: keys, catalogs: catalogs, log: log, listen: c.Listen, sweepEvery: c.SweepEvery,
+		database: db, keys: keys, catalogs: catalogs, log: log, listen: c.Listen, sweepEvery: c.SweepEvery, adminKey: c.AdminKey, rateLimit: c.RateLimit,
 	})
 	if err != nil {
 		return err
@@ -92,6 +94,9 @@ func (c serveCommand) check() error {
 	}
 	if c.SweepEvery < 100*time.Millisecond || c.SweepEvery > time.Hour {
 		return errors.New("--sweep-every: use 100ms to 1h")
+	}
+	if c.RateLimit < 0 {
+		return errors.New("--rate-limit: use a number of requests a second, or leave it out")
 	}
 	if c.Dev {
 		if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
@@ -124,8 +129,8 @@ func (c serveCommand) keys(ctx context.Context, db database, t *terminal) (*keyr
 		return ring, nil
 	}
 	any, err := db.HasKeys(ctx)
-	if err == nil && !any {
-		err = errors.New("no API key exists, so nobody could call: holdfast key create --db … --project P --scope read,work, or serve --dev to try it out")
+	if err == nil && !any && c.AdminKey == "" {
+		err = errors.New("no API key exists, so nobody could call: holdfast key create --db … --project P --scope read,work, set HOLDFAST_ADMIN_KEY to make keys over the API, or serve --dev to try it out")
 	}
 	return ring, err
 }
@@ -215,7 +220,7 @@ func (k *keyring) Lookup(ctx context.Context, hash [32]byte) (httpapi.Key, bool,
 	if err != nil || !ok || !stored.RevokedAt.IsZero() {
 		return httpapi.Key{}, false, err
 	}
-	key := httpapi.Key{ID: stored.ID, Project: stored.Project, Scopes: stored.Scopes}
+	key := httpapi.Key{ID: stored.ID, Project: stored.Project, Scopes: stored.Scopes, RateLimit: stored.RateLimit}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.remembered == nil || len(k.remembered) >= mostRememberedKeys {
@@ -241,6 +246,8 @@ type serverOptions struct {
 	log        *slog.Logger
 	listen     string
 	sweepEvery time.Duration
+	adminKey   string
+	rateLimit  int
 }
 
 // newServer wires everything and listens; nothing is served before serve.
@@ -252,7 +259,10 @@ func newServer(o serverOptions) (*server, error) {
 	observer := metrics.New()
 	e := engine.New(o.database, engine.Options{Catalog: o.catalogs.of, Logger: o.log, SweepEvery: o.sweepEvery, Observer: observer})
 	observer.Watch(e, o.database)
-	handler, err := httpapi.New(httpapi.Options{Engine: e, Keys: o.keys, Texts: texts{spoken}, Logger: o.log, Version: version()})
+	handler, err := httpapi.New(httpapi.Options{
+		Engine: e, Keys: o.keys, Texts: texts{spoken}, Logger: o.log, Version: version(),
+		Catalogs: o.catalogs, Admin: instance{o.database}, AdminKey: o.adminKey, RateLimit: o.rateLimit,
+	})
 	if err != nil {
 		return nil, err
 	}
