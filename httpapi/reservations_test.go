@@ -117,6 +117,9 @@ func TestALateCommitTakesWhatIsAvailableAndSaysSo(t *testing.T) {
 	if len(taken) != 2 || fmt.Sprint(taken[1].(map[string]any)["amount"]) != "1" {
 		t.Errorf("allocations %v: what was taken late is told apart", taken)
 	}
+	if taken[0].(map[string]any)["late"] != false || taken[1].(map[string]any)["late"] != true {
+		t.Errorf("allocations %v: only what was taken late is late", taken)
+	}
 }
 
 func TestADryRunSaysWhatWouldHappenAndTakesNothing(t *testing.T) {

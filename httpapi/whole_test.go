@@ -78,6 +78,18 @@ func TestTheRealEngineAndTextsFitBehindTheHandler(t *testing.T) {
 	s.get("/v1/accounts/ann/entries?cursor=nonsense").problem(400, holdfast.Invalid)
 	s.get("/v1/reservations?account=bob").problem(404, holdfast.NotFound)
 	s.get("/readyz").is(200)
+
+	explained := s.get("/v1/accounts/ann/explain?feature=text.improve").is(200).has(`{"allowed": true, "plan": "free"}`)
+	if !strings.Contains(explained.raw, "Нужно: 1 credit, доступно: 2 credit.") {
+		t.Errorf("explained as %s", explained.raw)
+	}
+	s.get("/v1/accounts/ann/balance?as_of=2026-01-01T00:00:00Z").is(200)
+	s.get("/v1/accounts/ann/balance").is(200)
+	if table := s.get("/v1/accounts/ann/entries.csv").is(200).raw; strings.Count(table, "\r\n") != 4 {
+		t.Errorf("the table is\n%s", table)
+	}
+	s.call("DELETE", "/v1/accounts/ann", ``).is(200).has(`{"changed": true, "blocked": true}`)
+	s.get("/v1/accounts/ann").is(200).has(`{"exists": true}`)
 }
 
 // Case 1 again, through lanes and batches.
