@@ -30,6 +30,11 @@ type Account struct {
 
 	// Debts are what is owed, per unit: charges beyond what there was. Repaid by the next purchase or paid period.
 	Debts map[string]Amount
+	// MergedInto is the account that has taken this one's place; zero: none has. Requests by this name go there; what was
+	// handed out before is still settled here.
+	MergedInto AccountID
+	// Transfers are on their way to MergedInto: they have left this account, and are kept until they have arrived.
+	Transfers []Transfer
 	// Subscription is what was paid for; nil: nothing, or nothing any more.
 	Subscription *Subscription
 	// Lapsed is the plan that the last subscription was for; empty: there was none, or another plan has taken its place.

@@ -12,6 +12,10 @@ import (
 // only those. A rolling window needs no act: it begins with the first allocation taken from it, and until then pockets
 // shows it as not started. Reads and dry runs advance a copy and write nothing.
 func (d *decision) advance() {
+	if !d.state.Account.MergedInto.IsZero() { // what is left here only ends
+		d.endGrants(func(g *Grant) time.Time { return g.EndsAt })
+		return
+	}
 	d.advanceSubscription()
 	d.repayFromBegun()
 	d.endGrants(func(g *Grant) time.Time { return g.EndsAt })

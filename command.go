@@ -70,6 +70,8 @@ func OpensAccount(op Operation) bool {
 		return true
 	case Pay:
 		return !op.Stranger
+	case LinkAlias:
+		return true
 	}
 	return false
 }

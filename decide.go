@@ -4,12 +4,13 @@ import "time"
 
 // decision is one command being decided: everything it may look at, nothing else.
 type decision struct {
-	catalog *Catalog
-	state   *State
-	command Command
-	now     time.Time
-	plan    *Plan
-	ids     int // how many ids the command has given out
+	catalog     *Catalog
+	state       *State
+	command     Command
+	now         time.Time
+	plan        *Plan
+	revocations []Revocation // to be done where this account was merged into
+	ids         int          // how many ids the command has given out
 }
 
 // Decide applies a command to the state and says what came of it. The state's Changes are then to be saved, also where
@@ -55,11 +56,19 @@ func decide(catalog *Catalog, state *State, command Command, now time.Time) Outc
 	if !OpensAccount(command.Do) && !dryRun && !state.Exists() {
 		return Outcome{Reason: NotFound}
 	}
+	if d.leadsOn() {
+		return Outcome{Redirect: state.Account.MergedInto}
+	}
 	if put, ok := command.Do.(PutAccount); ok {
 		put.meet(d)
 	}
-	d.advance()
+	if _, alias := command.Do.(LinkAlias); !alias { // which holds nothing
+		d.advance()
+	}
 	outcome := d.do(command.Do)
+	if !state.Account.MergedInto.IsZero() {
+		d.moveOut()
+	}
 	if !outcome.Again && command.Key != "" && !dryRun && outcome.Reason.Recorded() {
 		d.open()
 		state.record(&Answer{Key: command.Key, Fingerprint: print, Command: command.ID, Outcome: outcome, RecordedAt: d.now})

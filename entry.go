@@ -17,6 +17,7 @@ const (
 	EntryRollover     EntryKind = "rollover"
 	EntryRefund       EntryKind = "refund"
 	EntryRevoke       EntryKind = "revoke"
+	EntryMerge        EntryKind = "merge"
 	EntryAdjust       EntryKind = "adjust"
 	EntryDebt         EntryKind = "debt"
 	EntryRepay        EntryKind = "repay"

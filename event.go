@@ -24,6 +24,8 @@ const (
 	EventCancelRequested EventKind = "reservation.cancel_requested"
 	// EventDeleted: the account was deleted, and what was personal about it is erased.
 	EventDeleted EventKind = "account.deleted"
+	// EventMerged: a name leads to another account from now on, or what it had has arrived there.
+	EventMerged EventKind = "account.merged"
 
 	// Of payments: what one came to, and that it was refunded (Figure: how much of it, by this refund).
 	EventPaymentGranted  EventKind = "payment.granted"
@@ -72,7 +74,7 @@ func (k EntryKind) event() EventKind {
 	switch k {
 	case EntryGrant, EntryVoid, EntryRollover, EntryRevoke:
 		return EventKind("grant." + string(k))
-	case EntryAdjust, EntrySubscription, EntryDebt, EntryRepay:
+	case EntryAdjust, EntrySubscription, EntryDebt, EntryRepay, EntryMerge:
 		return EventKind("account." + string(k))
 	default:
 		return EventKind("reservation." + string(k))

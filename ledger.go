@@ -91,6 +91,12 @@ func (p *posting) carry(from, to *Grant) {
 	p.issue(to)
 }
 
+// sendOn voids an available amount that goes on to the account that took this one's place.
+func (p *posting) sendOn(g *Grant, n Amount) {
+	p.move(g, Delta{Voided: n})
+	g.Rolled += n
+}
+
 // revoked notes that a refund took so much of the grant back.
 func (p *posting) revoked(g *Grant, n Amount) {
 	g.Revoked += n

@@ -23,6 +23,7 @@ const (
 	MaxGrantFeatures   = 64
 	MaxPaymentIDBytes  = 255
 	MaxPaidPeriods     = 60
+	MaxNames           = 8
 	MaxGrantPriority   = 1000
 	MaxOpenGrants      = 1000
 	MaxBodyBytes       = 1 << 20
@@ -74,6 +75,7 @@ func Limits() []Limit {
 		{"usage kinds", n(MaxUsageKinds), "more than any provider reports"},
 		{"payment id, refund id", n(MaxPaymentIDBytes) + " bytes", "longer than any provider's"},
 		{"paid periods of an account", n(MaxPaidPeriods) + ", the current one included", "five years of months; a payment beyond them is flagged"},
+		{"accounts that were merged one into the other, in a row", n(MaxNames), "a request by the oldest name follows them"},
 		{"features of a grant", n(MaxGrantFeatures), "loaded with every decision of the account"},
 		{"priority of a grant", "0 to " + n(MaxGrantPriority), "room between the defaults 10, 20, 30 and 40"},
 		{"open grants of an account", n(MaxOpenGrants), "loaded with every decision; used up and ended grants do not count"},

@@ -28,6 +28,9 @@ type Outcome struct {
 	Account     *AccountView `json:",omitzero"` // of a changed account
 	Payment     *Payment     `json:",omitzero"` // of a payment or its refund
 
+	// Redirect asks the engine to have the command decided for the account that took this one's place.
+	Redirect AccountID `json:"-"`
+
 	// Again asks the engine to save what was changed and to decide this command once more: more overdue reservations
 	// stand in its way than were loaded.
 	Again bool `json:"-"`

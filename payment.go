@@ -129,7 +129,7 @@ func (op Pay) decide(d *decision) Outcome {
 		}
 		changed := d.refundAll(known, op.Refunds)
 		shown := known.clone()
-		return Outcome{Changed: changed, Payment: &shown}
+		return Outcome{Changed: changed, Payment: &shown, Account: d.view()}
 	}
 	product, flag, problem := op.judge(d)
 	if problem != nil {
@@ -148,14 +148,12 @@ func (op Pay) decide(d *decision) Outcome {
 		d.tell(Event{ID: namedID(id, "flagged"), Kind: EventPaymentFlagged, Payment: id})
 		d.refundAll(paid, op.Refunds)
 	} else {
-		outcome.Balance = op.grant(d, product, paid)
+		op.grant(d, product, paid)
 		d.tell(Event{ID: namedID(id, "granted"), Kind: EventPaymentGranted, Payment: id})
-		if d.refundAll(paid, op.Refunds) && outcome.Balance != nil {
-			outcome.Balance = d.balance(outcome.Balance.Unit)
-		}
+		d.refundAll(paid, op.Refunds)
 	}
 	shown := paid.clone()
-	outcome.Payment = &shown
+	outcome.Payment, outcome.Account = &shown, d.view()
 	return outcome
 }
 
@@ -207,11 +205,11 @@ func (op Pay) checkPeriod(d *decision, product *Product) *Problem {
 	return nil
 }
 
-// grant gives what was bought, and says what the account has of its unit afterwards.
-func (op Pay) grant(d *decision, product *Product, paid *Payment) *Balance {
+// grant gives what was bought.
+func (op Pay) grant(d *decision, product *Product, paid *Payment) {
 	if product.Plan != "" {
 		d.openPeriod(product, paid, op.PeriodEnd)
-		return nil
+		return
 	}
 	g := &Grant{
 		ID: d.newID(), Unit: product.Grant.Unit, Source: FromPurchase, Priority: FromPurchase.defaultPriority(),
@@ -221,7 +219,6 @@ func (op Pay) grant(d *decision, product *Product, paid *Payment) *Balance {
 		g.EndsAt = product.Grant.For.after(d.now, orUTC(d.state.Zones.Account))
 	}
 	d.issued(g, note{kind: EntryGrant, unit: g.Unit, reason: paid.reason()})
-	return d.balance(g.Unit)
 }
 
 // reason tells in the ledger which payment it was.

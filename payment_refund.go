@@ -48,7 +48,7 @@ func (op RefundPayment) decide(d *decision) Outcome {
 	}
 	changed := d.refundAll(paid, []PaymentRefund{op.Refund})
 	shown := paid.clone()
-	return Outcome{Changed: changed, Payment: &shown}
+	return Outcome{Changed: changed, Payment: &shown, Account: d.view()}
 }
 
 // refundAll applies the refunds that were not applied before, and reports whether there was one.
@@ -128,6 +128,7 @@ func (d *decision) revoke(paid *Payment, policy RefundPolicy, whole bool) {
 		if left <= 0 {
 			continue
 		}
+		left -= d.revokeElsewhere(paid, unit, left, policy)
 		left = d.revokeUnused(paid, unit, left)
 		if policy == RefundAllAsDebt && left > 0 {
 			d.post(note{kind: EntryDebt, unit: unit, reason: paid.reason()}, func(p *posting) { p.owe(left) })
@@ -135,6 +136,25 @@ func (d *decision) revoke(paid *Payment, policy RefundPolicy, whole bool) {
 			d.markRevoked(paid, unit, left)
 		}
 	}
+}
+
+// revokeElsewhere asks the account that took this one's place to take back what has moved there, and returns how much.
+func (d *decision) revokeElsewhere(paid *Payment, unit string, n Amount, policy RefundPolicy) (asked Amount) {
+	if d.state.Account.MergedInto.IsZero() {
+		return 0
+	}
+	for _, g := range d.state.Grants {
+		if g.Payment == paid.ID && g.Unit == unit {
+			part := min(n-asked, g.Rolled, g.Granted-g.Revoked)
+			(&posting{state: d.state}).revoked(g, part)
+			paid.Revoked += part
+			asked += part
+		}
+	}
+	if asked > 0 {
+		d.revocations = append(d.revocations, Revocation{Payment: paid.ID, Unit: unit, Amount: asked, AsDebt: policy == RefundAllAsDebt})
+	}
+	return asked
 }
 
 // revokeUnused voids what is available, and marks what reservations hold; it returns how much had been used.
@@ -181,6 +201,9 @@ func (d *decision) takePeriod(paid *Payment, whole bool) {
 	account := &d.state.Account
 	s := account.Subscription.clone()
 	if s == nil {
+		if whole && !account.MergedInto.IsZero() {
+			d.revocations = append(d.revocations, Revocation{Payment: paid.ID, Period: true})
+		}
 		return
 	}
 	i := slices.IndexFunc(s.Periods, func(p PaidPeriod) bool { return p.Payment == paid.ID })

@@ -61,7 +61,7 @@ func TestAClonedStateIsDecidedApart(t *testing.T) {
 
 func TestReasonsAreListedInTheOrderInWhichTheyWin(t *testing.T) {
 	want := []holdfast.Reason{
-		"invalid", "key_reused", "not_found", "already_ended", "not_committed", "refund_exceeds_used", "stale_lease", "already_running",
+		"invalid", "key_reused", "not_found", "already_ended", "not_committed", "refund_exceeds_used", "account_exists", "stale_lease", "already_running",
 		"account_blocked", "subscription_inactive", "feature_not_in_plan", "insufficient", "held_by_active", "too_many_active",
 	}
 	var got []holdfast.Reason

@@ -12,9 +12,11 @@ const (
 	AlreadyEnded      Reason = "already_ended"
 	NotCommitted      Reason = "not_committed"
 	RefundExceedsUsed Reason = "refund_exceeds_used"
-	StaleLease        Reason = "stale_lease"
-	AlreadyRunning    Reason = "already_running"
-	AccountBlocked    Reason = "account_blocked"
+	// AccountExists: the name belongs to an account of its own.
+	AccountExists  Reason = "account_exists"
+	StaleLease     Reason = "stale_lease"
+	AlreadyRunning Reason = "already_running"
+	AccountBlocked Reason = "account_blocked"
 	// SubscriptionInactive: the plan that lapsed had the feature, the current one has not; or nothing paid is running.
 	SubscriptionInactive Reason = "subscription_inactive"
 	FeatureNotInPlan     Reason = "feature_not_in_plan"
@@ -40,6 +42,7 @@ func Reasons() []ReasonInfo {
 		{AlreadyEnded, true, "The reservation ended before, in another way or with another figure. It stays as it is."},
 		{NotCommitted, true, "Only a reservation that was charged can be refunded."},
 		{RefundExceedsUsed, true, "Refunds of a reservation add up to at most what it was charged."},
+		{AccountExists, true, "The name belongs to an account of its own: merge it instead of making an alias of it."},
 		{StaleLease, true, "The lease token is missing or wrong, was replaced by another worker's start, or none was given out yet."},
 		{AlreadyRunning, true, "Another worker holds the lease, or the work has begun and may not be cancelled."},
 		{AccountBlocked, true, "The account is blocked: it may not begin new work. Running work may end."},

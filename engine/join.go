@@ -27,6 +27,13 @@ func (j *Joined) Submit(ctx context.Context, command holdfast.Command) (holdfast
 	if found := prepare(&command); len(found) > 0 {
 		return holdfast.Outcome{Reason: holdfast.Invalid, Problems: found}, nil
 	}
+	target, err := e.Resolve(ctx, command.Project, command.AccountID()) // a transaction loads one account
+	if err != nil {
+		return holdfast.Outcome{}, rolledBack(err)
+	}
+	if target != command.AccountID() && holdfast.ReservationOf(command.Do).IsZero() {
+		command.Account, command.Target = "", target
+	}
 	account := command.AccountID()
 	if err := e.refused(account); err != nil {
 		return holdfast.Outcome{}, err
@@ -50,6 +57,9 @@ func (j *Joined) Submit(ctx context.Context, command holdfast.Command) (holdfast
 	}
 	passZones(states[0])
 	outcome, err := e.decideOne(states[0], command, now)
+	if err == nil && !outcome.Redirect.IsZero() {
+		return holdfast.Outcome{}, &Error{Code: Unavailable, Hint: "the account was merged a moment ago; roll back and begin anew"}
+	}
 	if err == nil && outcome.Again { // a transaction loads once
 		return holdfast.Outcome{}, &Error{Code: Unavailable, Hint: "too much of this account is overdue to be expired inside your transaction; roll back and try again shortly"}
 	}

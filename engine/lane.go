@@ -279,8 +279,13 @@ func (a *attempt) run(ctx context.Context) error {
 	e.options.Observer.Saved(batch)
 	for _, r := range results {
 		for i, outcome := range r.outcomes {
-			e.options.Observer.Decided(r.group.commands[i].command.Do.Name(), outcome.Reason, outcome.Replayed)
-			r.group.commands[i].reply(answer{outcome: outcome})
+			p := r.group.commands[i]
+			if !outcome.Redirect.IsZero() {
+				e.redirect(p, outcome.Redirect)
+				continue
+			}
+			e.options.Observer.Decided(p.command.Do.Name(), outcome.Reason, outcome.Replayed)
+			p.reply(answer{outcome: outcome})
 		}
 		r.group.commands, r.group.again = nil, r.again
 	}

@@ -15,6 +15,8 @@ type pending struct {
 	sweep   bool // sent by the sweeper: at most a quarter of a batch
 	answer  chan answer
 	line    *line // where it waits; nil once taken
+
+	redirected int // how often it was sent on to the account that took another one's place
 }
 
 type answer struct {

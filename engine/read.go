@@ -25,8 +25,12 @@ func (e *Engine) ViewOf(ctx context.Context, project string, account holdfast.Ac
 // ViewAt shows an account as it was believed to be at an earlier moment, by the catalog of now; the zero time means now.
 // It reads all grants of the account, and its history back to that moment.
 func (e *Engine) ViewAt(ctx context.Context, project, account string, at time.Time) (*holdfast.AccountView, error) {
+	id, err := e.Resolve(ctx, project, holdfast.AccountIDOf(project, account))
+	if err != nil {
+		return nil, err
+	}
 	if at.IsZero() {
-		state, err := e.state(ctx, project, holdfast.AccountIDOf(project, account))
+		state, err := e.state(ctx, project, id)
 		if err != nil {
 			return nil, err
 		}
@@ -35,7 +39,7 @@ func (e *Engine) ViewAt(ctx context.Context, project, account string, at time.Ti
 		}
 		return holdfast.View(e.Catalog(project), state, e.Now()), nil
 	}
-	past, err := e.rewind(ctx, project, account, at)
+	past, err := e.rewind(ctx, project, account, id, at)
 	if err != nil {
 		return nil, err
 	}
@@ -50,6 +54,13 @@ func (e *Engine) Explain(ctx context.Context, command holdfast.Command) (*holdfa
 	command.Do, command.ID = reserve, NewID()
 	if found := command.Check(); len(found) > 0 {
 		return nil, found, nil
+	}
+	id, err := e.Resolve(ctx, command.Project, command.AccountID())
+	if err != nil {
+		return nil, nil, err
+	}
+	if id != command.AccountID() {
+		command.Account, command.Target = "", id
 	}
 	for range readAgain {
 		now := e.Now()
@@ -115,8 +126,7 @@ func (e *Engine) state(ctx context.Context, project string, account holdfast.Acc
 // They come in several snapshots. What counts is the first one, of the account and its open grants; then grants are read,
 // and then entries, so that whatever changed meanwhile is told by an entry that is younger than the first snapshot. Such
 // entries are skipped; where one touches a grant that the first snapshot does not hold, reading begins anew.
-func (e *Engine) rewind(ctx context.Context, project, account string, at time.Time) (*holdfast.State, error) {
-	id := holdfast.AccountIDOf(project, account)
+func (e *Engine) rewind(ctx context.Context, project, account string, id holdfast.AccountID, at time.Time) (*holdfast.State, error) {
 	for range readAgain {
 		state, err := e.state(ctx, project, id)
 		if err != nil {
@@ -188,4 +198,26 @@ func (e *Engine) pages(ctx context.Context, query store.Query) iter.Seq2[store.P
 			query.Cursor = page.Next
 		}
 	}
+}
+
+// Resolve is the account that a name, or another name of it, means: it follows what it was merged into.
+func (e *Engine) Resolve(ctx context.Context, project string, account holdfast.AccountID) (holdfast.AccountID, error) {
+	for range holdfast.MaxNames {
+		state, err := e.state(ctx, project, account)
+		if err != nil || state == nil || state.Account.MergedInto.IsZero() {
+			return account, err
+		}
+		account = state.Account.MergedInto
+	}
+	return account, &Error{Code: Internal, Hint: "this name leads from account to account without end; the operator was told", Err: errors.New("a circle of merged accounts")}
+}
+
+// Payment reads one payment of an account; nil: it has none of this id.
+func (e *Engine) Payment(ctx context.Context, account holdfast.AccountID, id holdfast.ID) (*holdfast.Payment, error) {
+	state, err := e.loadOnly(ctx, store.Want{Account: account, Wait: true, Payments: []holdfast.ID{id}})
+	if err != nil {
+		return nil, err
+	}
+	paid, _ := state.Payment(id)
+	return paid, nil
 }

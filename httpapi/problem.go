@@ -46,6 +46,7 @@ var statuses = map[holdfast.Reason]int{
 	holdfast.NotFound:             http.StatusNotFound,
 	reasonMethod:                  http.StatusMethodNotAllowed,
 	holdfast.TooManyActive:        http.StatusConflict,
+	holdfast.AccountExists:        http.StatusConflict,
 	holdfast.AlreadyEnded:         http.StatusConflict,
 	holdfast.StaleLease:           http.StatusConflict,
 	holdfast.AlreadyRunning:       http.StatusConflict,

@@ -63,6 +63,7 @@ func situations() []situation {
 		{"already_ended, expired and charged late", holdfast.Outcome{Reason: holdfast.AlreadyEnded, Reservation: &late}},
 		{"not_committed", holdfast.Outcome{Reason: holdfast.NotCommitted, Reservation: &failed}},
 		{"refund_exceeds_used", holdfast.Outcome{Reason: holdfast.RefundExceedsUsed, Reservation: &refunded}},
+		{"account_exists", holdfast.Outcome{Reason: holdfast.AccountExists}},
 		{"stale_lease", holdfast.Outcome{Reason: holdfast.StaleLease, Reservation: pointer(credits(holdfast.Running, 5, 0))}},
 		{"already_running", holdfast.Outcome{Reason: holdfast.AlreadyRunning, Reservation: pointer(credits(holdfast.Running, 5, 0))}},
 		{"account_blocked", refused(holdfast.AccountBlocked, holdfast.Refusal{Feature: "text.improve", Plan: "free"})},

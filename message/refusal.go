@@ -24,6 +24,8 @@ func (w *writer) refusal(o *holdfast.Outcome) {
 	case o.Reason == holdfast.RefundExceedsUsed && r != nil:
 		unit := r.Price.Unit
 		w.say("refund_exceeds_used", values{"Charged": w.quantity(r.Charged()+r.Debt, unit), "Refunded": w.quantity(r.Refunded, unit)})
+	case o.Reason == holdfast.AccountExists:
+		w.say("account_exists", nil)
 	case o.Reason == holdfast.StaleLease:
 		w.say("stale_lease", nil)
 	case o.Reason == holdfast.AlreadyRunning:

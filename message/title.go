@@ -11,6 +11,7 @@ var (
 		holdfast.AlreadyEnded:         "Already ended",
 		holdfast.NotCommitted:         "Not committed",
 		holdfast.RefundExceedsUsed:    "Refund exceeds the charge",
+		holdfast.AccountExists:        "Account exists",
 		holdfast.StaleLease:           "Stale lease",
 		holdfast.AlreadyRunning:       "Already running",
 		holdfast.AccountBlocked:       "Account blocked",

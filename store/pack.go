@@ -15,6 +15,7 @@ type standing struct {
 	Debts        map[string]holdfast.Amount `json:"debts,omitempty"`
 	Subscription *holdfast.Subscription     `json:"subscription,omitempty"`
 	Lapsed       string                     `json:"lapsed,omitempty"`
+	MergedInto   holdfast.AccountID         `json:"merged_into,omitzero"`
 	Anchor       time.Time                  `json:"anchor,omitzero"`
 	AnchorZone   string                     `json:"anchor_zone,omitempty"`
 	DeletedAt    time.Time                  `json:"deleted_at,omitzero"`
@@ -22,20 +23,31 @@ type standing struct {
 
 // PackAccount is an account's column "standing".
 func PackAccount(a *holdfast.Account) (string, error) {
-	if len(a.Debts) == 0 && a.Subscription == nil && a.Lapsed == "" && a.Anchor.IsZero() && a.AnchorZone == "" && a.DeletedAt.IsZero() {
+	if len(a.Debts) == 0 && a.Subscription == nil && a.Lapsed == "" && a.MergedInto.IsZero() && a.Anchor.IsZero() && a.AnchorZone == "" && a.DeletedAt.IsZero() {
 		return "", nil
 	}
-	return pack(standing{a.Debts, inMicroseconds(a.Subscription), a.Lapsed, stored(a.Anchor), a.AnchorZone, stored(a.DeletedAt)})
+	return pack(standing{a.Debts, inMicroseconds(a.Subscription), a.Lapsed, a.MergedInto, stored(a.Anchor), a.AnchorZone, stored(a.DeletedAt)})
 }
 
 // UnpackAccount reads the column "standing".
 func UnpackAccount(text string, a *holdfast.Account) error {
 	var s standing
 	err := unpack(text, &s)
-	a.Debts, a.Subscription, a.Lapsed = s.Debts, s.Subscription, s.Lapsed
+	a.Debts, a.Subscription, a.Lapsed, a.MergedInto = s.Debts, s.Subscription, s.Lapsed, s.MergedInto
 	a.Anchor, a.AnchorZone, a.DeletedAt = s.Anchor, s.AnchorZone, s.DeletedAt
 	return err
 }
+
+// PackTransfers is an account's column "transfers", by which those that are on their way are found.
+func PackTransfers(a *holdfast.Account) (string, error) {
+	if len(a.Transfers) == 0 {
+		return "", nil
+	}
+	return pack(a.Transfers)
+}
+
+// UnpackTransfers reads the column "transfers".
+func UnpackTransfers(text string, a *holdfast.Account) error { return unpack(text, &a.Transfers) }
 
 func inMicroseconds(s *holdfast.Subscription) *holdfast.Subscription {
 	if s == nil {

@@ -88,9 +88,11 @@ type Want struct {
 
 // Due asks for accounts with live reservations whose ExpiresAt is at or before At.
 type Due struct {
-	At    time.Time
-	After holdfast.AccountID // continue behind this one; zero: from the first
-	Limit int
+	At time.Time
+	// Transfers asks for accounts with transfers that have not arrived, instead.
+	Transfers bool
+	After     holdfast.AccountID // continue behind this one; zero: from the first
+	Limit     int
 }
 
 // Query asks for one page of one account, which must belong to Project.

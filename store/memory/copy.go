@@ -37,9 +37,22 @@ func copyAccount(a holdfast.Account) holdfast.Account {
 	a.Metadata = copyMap(a.Metadata)
 	a.Debts = copyMap(a.Debts)
 	a.Subscription = copySubscription(a.Subscription)
+	a.Transfers = copyTransfers(a.Transfers)
 	a.CreatedAt, a.DecidedAt = stored(a.CreatedAt), stored(a.DecidedAt)
 	a.Anchor, a.DeletedAt = stored(a.Anchor), stored(a.DeletedAt)
 	return a
+}
+
+// copyTransfers goes through the JSON that the SQL stores keep.
+func copyTransfers(from []holdfast.Transfer) (copied []holdfast.Transfer) {
+	text, err := json.Marshal(from)
+	if err == nil {
+		err = json.Unmarshal(text, &copied)
+	}
+	if err != nil {
+		panic("memory: " + err.Error()) // they are made of plain values
+	}
+	return copied
 }
 
 func copyGrant(from *holdfast.Grant) *holdfast.Grant {

@@ -30,12 +30,14 @@ func (a *account) overdue(at time.Time) []*holdfast.Reservation {
 
 // Scan returns accounts in the order of their ids.
 func (s *Store) Scan(ctx context.Context, due store.Due) (found []holdfast.AccountID, err error) {
-	err = s.use(ctx, "scan for overdue reservations", func() error {
+	err = s.use(ctx, "scan for what is due", func() error {
 		for _, id := range ids(s.accounts) {
 			if len(found) == due.Limit {
 				return nil
 			}
-			if bytes.Compare(id[:], due.After[:]) > 0 && len(s.accounts[id].overdue(due.At)) > 0 {
+			a := s.accounts[id]
+			isDue := due.Transfers && len(a.row.Transfers) > 0 || !due.Transfers && len(a.overdue(due.At)) > 0
+			if bytes.Compare(id[:], due.After[:]) > 0 && isDue {
 				found = append(found, id)
 			}
 		}

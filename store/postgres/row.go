@@ -113,12 +113,13 @@ func scan(rows pgx.Rows, places ...any) error {
 // accountColumns and the like are the columns in the order in which scanAccount and the like read them. The first column
 // of what an account owns is the account's id.
 const accountColumns = `a.account_id, a.project, a.name, a.version, a.last_entry, a.active, a.plan, a.language, a.time_zone,
-	a.blocked, a.notices, a.metadata, a.created_at, a.decided_at, a.standing`
+	a.blocked, a.notices, a.metadata, a.created_at, a.decided_at, a.standing, a.transfers`
 
 func scanAccount(rows pgx.Rows) (a holdfast.Account, err error) {
 	err = scan(rows, (*uuid)(&a.ID), &a.Project, &a.Name, &a.Version, &a.LastEntry, &a.Active, &a.Plan, &a.Language, &a.TimeZone,
 		&a.Blocked, &a.Notices, inJSON{&a.Metadata}, (*moment)(&a.CreatedAt), (*moment)(&a.DecidedAt),
-		packed(func(text string) error { return store.UnpackAccount(text, &a) }))
+		packed(func(text string) error { return store.UnpackAccount(text, &a) }),
+		packed(func(text string) error { return store.UnpackTransfers(text, &a) }))
 	return a, err
 }
 

@@ -105,7 +105,7 @@ func saveAccounts(p *pipeline, changes []holdfast.Changes) error {
 		accounts                              list[uuid]
 		versions, lastEntries, actives        list[int64]
 		plans, languages, timeZones, metadata list[string]
-		standings                             list[string]
+		standings, transfers                  list[string]
 		blocked, notices                      list[bool]
 		created, decided                      list[moment]
 	)
@@ -113,16 +113,17 @@ func saveAccounts(p *pipeline, changes []holdfast.Changes) error {
 		a := &changes[i].Account
 		pairs, err1 := jsonOrNone(a.Metadata)
 		standing, err2 := store.PackAccount(a)
-		if err := errors.Join(err1, err2); err != nil {
+		sent, err3 := store.PackTransfers(a)
+		if err := errors.Join(err1, err2, err3); err != nil {
 			return err
 		}
-		accounts, standings = append(accounts, uuid(a.ID)), append(standings, standing)
+		accounts, standings, transfers = append(accounts, uuid(a.ID)), append(standings, standing), append(transfers, sent)
 		versions, lastEntries, actives = append(versions, a.Version), append(lastEntries, a.LastEntry), append(actives, int64(a.Active))
 		plans, languages, timeZones = append(plans, a.Plan), append(languages, a.Language), append(timeZones, a.TimeZone)
 		blocked, notices, metadata = append(blocked, a.Blocked), append(notices, a.Notices), append(metadata, pairs)
 		created, decided = append(created, moment(a.CreatedAt)), append(decided, moment(a.DecidedAt))
 	}
-	p.then(updateAccounts, accounts, versions, lastEntries, actives, plans, languages, timeZones, blocked, notices, metadata, created, decided, standings, int64(len(changes))).
+	p.then(updateAccounts, accounts, versions, lastEntries, actives, plans, languages, timeZones, blocked, notices, metadata, created, decided, standings, transfers, int64(len(changes))).
 		meaning(divisionByZero, store.Conflict, errOvertaken)
 	return nil
 }
@@ -137,14 +138,16 @@ func saveAccounts(p *pipeline, changes []holdfast.Changes) error {
 var updateAccounts = `WITH changed AS (
 		UPDATE holdfast.accounts a SET version = a.version + 1, last_entry = w.last_entry, active = w.active, plan = w.plan,
 			language = w.language, time_zone = w.time_zone, blocked = w.blocked, notices = w.notices, metadata = NULLIF(w.metadata, ''),
-			created_at = CASE a.version WHEN 0 THEN w.created_at ELSE a.created_at END, decided_at = w.decided_at, standing = NULLIF(w.standing, '')
+			created_at = CASE a.version WHEN 0 THEN w.created_at ELSE a.created_at END, decided_at = w.decided_at, standing = NULLIF(w.standing, ''),
+			transfers = NULLIF(w.transfers, '')
 		FROM ` + given(`account_id uuid, version bigint, last_entry bigint, active bigint, plan text, language text, time_zone text,
-		blocked boolean, notices boolean, metadata text, created_at timestamptz, decided_at timestamptz, standing text`) + ` w
+		blocked boolean, notices boolean, metadata text, created_at timestamptz, decided_at timestamptz, standing text,
+		transfers text`) + ` w
 		CROSS JOIN LATERAL (SELECT stored.ctid AS place FROM holdfast.accounts stored WHERE stored.account_id = w.account_id OFFSET 0) found
 		WHERE a.ctid = found.place AND a.version = w.version
 		RETURNING 1
 	)
-	SELECT 1 / (count(*) = $14::bigint)::integer FROM changed`
+	SELECT 1 / (count(*) = $15::bigint)::integer FROM changed`
 
 func insertGrants(p *pipeline, changes []holdfast.Changes) error {
 	var (

@@ -12,16 +12,21 @@ import (
 // Scan returns accounts in the order of their ids. It takes no lock, so what it returns may be settled by the time it is
 // looked at.
 func (db *DB) Scan(ctx context.Context, due store.Due) (accounts []holdfast.AccountID, err error) {
-	const op = "scan for overdue reservations"
+	const op = "scan for what is due"
 	p := &pipeline{}
-	p.read(func(rows pgx.Rows) error {
+	found := func(rows pgx.Rows) error {
 		var account holdfast.AccountID
 		if err := scan(rows, (*uuid)(&account)); err != nil {
 			return err
 		}
 		accounts = append(accounts, account)
 		return nil
-	}, selectDue, uuid(due.After), moment(due.At), int64(due.Limit))
+	}
+	if due.Transfers {
+		p.read(found, selectSending, uuid(due.After), int64(due.Limit))
+	} else {
+		p.read(found, selectDue, uuid(due.After), moment(due.At), int64(due.Limit))
+	}
 	if err := db.snapshot(ctx, op, p); err != nil {
 		return nil, err
 	}
@@ -33,6 +38,10 @@ func (db *DB) Scan(ctx context.Context, due store.Due) (accounts []holdfast.Acco
 const selectDue = `SELECT DISTINCT account_id FROM holdfast.reservations
 	WHERE account_id > $1::uuid AND ended_at IS NULL AND expires_at <= $2::timestamptz
 	ORDER BY account_id LIMIT $3::bigint`
+
+// By the partial index transfers_under_way.
+const selectSending = `SELECT account_id FROM holdfast.accounts WHERE account_id > $1::uuid AND transfers IS NOT NULL
+	ORDER BY account_id LIMIT $2::bigint`
 
 // snapshot runs statements that read, all in one transaction and one round trip: each sees the same moment.
 func (db *DB) snapshot(ctx context.Context, op string, statements *pipeline) error {

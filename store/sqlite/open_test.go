@@ -456,7 +456,7 @@ func TestAStoredRowThatWasTamperedWithIsAnError(t *testing.T) {
 	path := fresh(t)
 	db := opened(t, path, Options{})
 	account := holdfast.AccountIDOf("shop", "ann")
-	execute(t, path, fmt.Sprintf(`INSERT INTO accounts VALUES (x'%x', 'shop', 'ann', 1, 0, 0, '', '', '', 0, 1, '[1', 0, 0, NULL)`, account[:]))
+	execute(t, path, fmt.Sprintf(`INSERT INTO accounts VALUES (x'%x', 'shop', 'ann', 1, 0, 0, '', '', '', 0, 1, '[1', 0, 0, NULL, NULL)`, account[:]))
 	tx, err := db.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -144,7 +144,7 @@ func jsonOrNone(value any, length int) (driver.Value, error) {
 }
 
 // accountColumns and the like are the columns in the order in which readAccount and the like read them.
-const accountColumns = `account_id, project, name, version, last_entry, active, plan, language, time_zone, blocked, notices, metadata, created_at, decided_at, standing`
+const accountColumns = `account_id, project, name, version, last_entry, active, plan, language, time_zone, blocked, notices, metadata, created_at, decided_at, standing, transfers`
 
 func readAccount(r *row) (a holdfast.Account) {
 	a.ID, a.Project, a.Name = r.account(), r.text(), r.text()
@@ -154,6 +154,7 @@ func readAccount(r *row) (a holdfast.Account) {
 	r.list(&a.Metadata)
 	a.CreatedAt, a.DecidedAt = r.at(), r.at()
 	r.packed(func(text string) error { return store.UnpackAccount(text, &a) })
+	r.packed(func(text string) error { return store.UnpackTransfers(text, &a) })
 	return a
 }
 

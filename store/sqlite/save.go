@@ -141,13 +141,14 @@ func overtaken(op string, cause error) error {
 func fence(c *connection, op string, a *holdfast.Account) error {
 	metadata, err1 := jsonOrNone(a.Metadata, len(a.Metadata))
 	standing, err2 := store.PackAccount(a)
-	if err := errors.Join(err1, err2); err != nil {
+	transfers, err3 := store.PackTransfers(a)
+	if err := errors.Join(err1, err2, err3); err != nil {
 		return err
 	}
 	if a.Version == 0 {
 		_, err := c.exec(uninterrupted, insertAccount,
 			a.ID[:], a.Project, a.Name, a.LastEntry, int64(a.Active), a.Plan, a.Language, a.TimeZone,
-			flag(a.Blocked), flag(a.Notices), metadata, at(a.CreatedAt), at(a.DecidedAt), textOrNone(standing))
+			flag(a.Blocked), flag(a.Notices), metadata, at(a.CreatedAt), at(a.DecidedAt), textOrNone(standing), textOrNone(transfers))
 		if taken(err) {
 			return overtaken(op, err)
 		}
@@ -155,7 +156,7 @@ func fence(c *connection, op string, a *holdfast.Account) error {
 	}
 	changed, err := c.exec(uninterrupted, updateAccount,
 		a.LastEntry, int64(a.Active), a.Plan, a.Language, a.TimeZone,
-		flag(a.Blocked), flag(a.Notices), metadata, at(a.DecidedAt), textOrNone(standing), a.ID[:], a.Version)
+		flag(a.Blocked), flag(a.Notices), metadata, at(a.DecidedAt), textOrNone(standing), textOrNone(transfers), a.ID[:], a.Version)
 	if err == nil && changed == 0 {
 		return overtaken(op, nil)
 	}
@@ -163,11 +164,11 @@ func fence(c *connection, op string, a *holdfast.Account) error {
 }
 
 const insertAccount = `INSERT INTO accounts (` + accountColumns + `)
-	VALUES (?, ?, ?, 1, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+	VALUES (?, ?, ?, 1, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
 // By primary key. project and created_at are never written again, and name only to erase it.
 const updateAccount = `UPDATE accounts SET version = version + 1, last_entry = ?, active = ?, plan = ?, language = ?, time_zone = ?,
-	blocked = ?, notices = ?, metadata = ?, decided_at = ?, standing = ?
+	blocked = ?, notices = ?, metadata = ?, decided_at = ?, standing = ?, transfers = ?
 	WHERE account_id = ? AND version = ?`
 
 func newGrant(c *connection, account holdfast.AccountID, g *holdfast.Grant) error {

@@ -11,11 +11,15 @@ import (
 // Scan returns accounts in the order of their ids. It reads on a connection that never waits for the writer, so what it
 // returns may be settled by the time it is looked at.
 func (db *DB) Scan(ctx context.Context, due store.Due) (accounts []holdfast.AccountID, err error) {
-	err = db.snapshot(ctx, "scan for overdue reservations", func(c *connection) error {
-		return c.query(ctx, selectDue, func(r *row) error {
+	err = db.snapshot(ctx, "scan for what is due", func(c *connection) error {
+		found := func(r *row) error {
 			accounts = append(accounts, r.account())
 			return nil
-		}, due.After[:], due.At.UnixMicro(), int64(due.Limit))
+		}
+		if due.Transfers {
+			return c.query(ctx, selectSending, found, due.After[:], int64(due.Limit))
+		}
+		return c.query(ctx, selectDue, found, due.After[:], due.At.UnixMicro(), int64(due.Limit))
 	})
 	return accounts, err
 }
@@ -25,6 +29,9 @@ func (db *DB) Scan(ctx context.Context, due store.Due) (accounts []holdfast.Acco
 const selectDue = `SELECT DISTINCT account_id FROM reservations
 	WHERE account_id > ? AND ended_at IS NULL AND expires_at <= ?
 	ORDER BY account_id LIMIT ?`
+
+// By the partial index transfers_under_way.
+const selectSending = `SELECT account_id FROM accounts WHERE account_id > ? AND transfers IS NOT NULL ORDER BY account_id LIMIT ?`
 
 // snapshot lets do read on one of the readers, all in one transaction: every statement sees the same moment.
 func (db *DB) snapshot(ctx context.Context, op string, do func(*connection) error) error {

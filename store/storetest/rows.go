@@ -84,7 +84,16 @@ func everything(name string) holdfast.Changes {
 	c.Account.Metadata = map[string]string{"chat": "42", "имя": "Аня \"🦊\" <b>&\u2028", "empty": ""}
 	c.Account.DecidedAt = at(9)
 	c.Account.Debts = map[string]holdfast.Amount{"credit": holdfast.MaxAmount, "image": 1}
-	c.Account.Lapsed = "max"
+	c.Account.Lapsed, c.Account.MergedInto = "max", accountID("bob")
+	moved := *grant(7)
+	moved.Payment, moved.EndsAt, moved.Features = id(5), at(99), []string{"f"}
+	c.Account.Transfers = []holdfast.Transfer{
+		{
+			ID: id(31), Grants: []holdfast.Grant{moved}, Debts: map[string]holdfast.Amount{"credit": 3}, Renews: true, Plan: "pro",
+			Periods: []holdfast.PaidPeriod{{Plan: "pro", Start: at(1), End: at(2), Payment: id(5), Given: true}},
+		},
+		{ID: id(32), Revokes: []holdfast.Revocation{{Payment: id(5), Unit: "credit", Amount: 4, AsDebt: true, Period: true}}},
+	}
 	c.Account.Subscription = &holdfast.Subscription{Anchor: at(1), Cancelled: true, Next: "free", Periods: []holdfast.PaidPeriod{
 		{Plan: "pro", Start: at(1), End: at(2), Payment: id(5), Given: true}, {Plan: "max", Start: at(2), End: at(9), Refunded: 1, Paid: 5},
 	}}

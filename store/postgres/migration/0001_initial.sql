@@ -35,12 +35,16 @@ CREATE TABLE holdfast.accounts (
 	time_zone  text        NOT NULL,
 	metadata   text,
 	standing   text, -- JSON: what few accounts have (debts, the plan's anchor, when it was deleted); see store/pack.go
+	transfers  text, -- JSON: what is on its way to the account that this one was merged into
 	PRIMARY KEY (account_id),
 	CONSTRAINT account_has_a_project_and_a_name CHECK (project <> '' AND name <> ''),
 	CONSTRAINT version_is_not_negative CHECK (version >= 0),
 	CONSTRAINT last_entry_is_not_negative CHECK (last_entry >= 0),
 	CONSTRAINT active_is_not_negative CHECK (active >= 0)
 ) WITH (fillfactor = 70); -- room for the next version of a row on its own page, without touching the index
+
+-- What has not arrived yet is found by a scan: there is hardly ever any.
+CREATE INDEX transfers_under_way ON holdfast.accounts (account_id) WHERE transfers IS NOT NULL;
 
 CREATE TABLE holdfast.grants (
 	account_id uuid        NOT NULL,

@@ -29,6 +29,7 @@ CREATE TABLE accounts (
 	created_at INTEGER NOT NULL,
 	decided_at INTEGER NOT NULL,
 	standing   TEXT, -- JSON: what few accounts have (debts, the plan's anchor, when it was deleted); see store/pack.go
+	transfers  TEXT, -- JSON: what is on its way to the account that this one was merged into
 	PRIMARY KEY (account_id),
 	CONSTRAINT account_id_is_a_uuid CHECK (length(account_id) = 16),
 	CONSTRAINT account_has_a_project_and_a_name CHECK (project <> '' AND name <> ''),
@@ -38,6 +39,9 @@ CREATE TABLE accounts (
 	CONSTRAINT blocked_is_yes_or_no CHECK (blocked IN (0, 1)),
 	CONSTRAINT notices_is_yes_or_no CHECK (notices IN (0, 1))
 ) STRICT;
+
+-- What has not arrived yet is found by a scan: there is hardly ever any.
+CREATE INDEX transfers_under_way ON accounts (account_id) WHERE transfers IS NOT NULL;
 
 CREATE TABLE grants (
 	account_id BLOB    NOT NULL,

@@ -1,0 +1,145 @@
+// Package payment takes completed payments and their refunds, from the API and from providers' webhooks, and sees to it
+// that each has its effect once.
+//
+//	payment ── claim its id for the account ──► Pay ──► look for refunds that came meanwhile
+//	refund  ── whose payment is it? ──► RefundPayment
+//	                └── nobody's yet: keep it with the id; the payment finds it there
+//
+// The HTTP API, the command line and the packages of providers (telegramstars, stripe) call it. It never decides what a
+// payment buys or a refund takes back: that is the core's. A crash between the claim and its effect is mended by the
+// provider's next delivery: a claim is no effect, and the effect looks at the account alone.
+package payment
+
+import (
+	"context"
+	"errors"
+
+	"github.com/holdfast-dev/holdfast"
+	"github.com/holdfast-dev/holdfast/store"
+)
+
+// Engine is the door that every change goes through.
+type Engine interface {
+	Submit(ctx context.Context, command holdfast.Command) (holdfast.Outcome, error)
+	// Resolve is the account that a name, or another name of it, means.
+	Resolve(ctx context.Context, project string, account holdfast.AccountID) (holdfast.AccountID, error)
+	// Payment reads one payment of an account; nil: it has none of this id.
+	Payment(ctx context.Context, account holdfast.AccountID, id holdfast.ID) (*holdfast.Payment, error)
+}
+
+// Claims keeps whose a provider's payments are.
+type Claims interface {
+	ClaimPayment(ctx context.Context, claim store.Claim) (store.Claimed, error)
+	KeepRefund(ctx context.Context, claim store.Claim, refund holdfast.PaymentRefund) (holdfast.AccountID, error)
+	PaymentOwner(ctx context.Context, claim store.Claim) (claimed store.Claimed, known bool, err error)
+}
+
+// Desk is where payments come in.
+type Desk struct {
+	Engine Engine
+	Claims Claims
+	// Unavailable turns a failure of the claims into an error of the caller's kind: nothing happened, try again.
+	Unavailable func(error) error
+}
+
+// Request says for which account of which project something came in, and who told it.
+type Request struct {
+	Project string
+	Account string
+	Actor   string
+}
+
+// Pay has a payment decided. What is wrong with its shape comes back as an outcome; everything else is kept, and granted or
+// flagged. It may be repeated as often as one likes.
+func (d *Desk) Pay(ctx context.Context, r Request, op holdfast.Pay) (holdfast.Outcome, error) {
+	command := holdfast.Command{Project: r.Project, Account: r.Account, Actor: r.Actor, Do: op}
+	if found := command.Check(); len(found) > 0 {
+		return holdfast.Outcome{Reason: holdfast.Invalid, Problems: found}, nil
+	}
+	payer, err := d.Engine.Resolve(ctx, r.Project, holdfast.AccountIDOf(r.Project, r.Account))
+	if err != nil {
+		return holdfast.Outcome{}, err
+	}
+	claim := store.Claim{Project: r.Project, Provider: op.Provider, PaymentID: op.PaymentID, Account: payer}
+	claimed, err := d.Claims.ClaimPayment(ctx, claim)
+	if err != nil {
+		return holdfast.Outcome{}, d.Unavailable(err)
+	}
+	if claimed.Account != payer {
+		owner, err := d.Engine.Resolve(ctx, r.Project, claimed.Account)
+		if err != nil {
+			return holdfast.Outcome{}, err
+		}
+		op.Stranger = owner != payer
+	}
+	for {
+		op.Refunds = claimed.Refunds
+		command.Do = op
+		if claimed.Account != payer || op.Stranger { // where it was decided before, or whose it is
+			command.Account, command.Target = "", claimed.Account
+		}
+		outcome, err := d.Engine.Submit(ctx, command)
+		if err != nil || op.Stranger {
+			return outcome, err
+		}
+		after, _, err := d.Claims.PaymentOwner(ctx, claim)
+		if err != nil {
+			return outcome, d.Unavailable(err)
+		}
+		if len(after.Refunds) <= len(claimed.Refunds) {
+			return outcome, nil
+		}
+		claimed.Refunds = after.Refunds // a refund came between the claim and its effect
+		command.ID = holdfast.ID{}
+	}
+}
+
+// Refund has a refund of a payment decided. For a payment that nobody has told of yet it is kept until the payment comes,
+// and pending is true.
+func (d *Desk) Refund(ctx context.Context, r Request, op holdfast.RefundPayment) (outcome holdfast.Outcome, pending bool, err error) {
+	command := holdfast.Command{Project: r.Project, Account: "unknown", Actor: r.Actor, Do: op}
+	if found := command.Check(); len(found) > 0 {
+		return holdfast.Outcome{Reason: holdfast.Invalid, Problems: found}, false, nil
+	}
+	claim := store.Claim{Project: r.Project, Provider: op.Provider, PaymentID: op.PaymentID}
+	claimed, _, err := d.Claims.PaymentOwner(ctx, claim)
+	if err != nil {
+		return holdfast.Outcome{}, false, d.Unavailable(err)
+	}
+	owner := claimed.Account
+	kept := false
+	for {
+		if !owner.IsZero() {
+			command.Account, command.Target, command.ID = "", owner, holdfast.ID{}
+			outcome, err := d.Engine.Submit(ctx, command)
+			if err != nil || outcome.Reason != holdfast.NotFound {
+				return outcome, false, err
+			}
+		}
+		if kept { // beside the claim, where the payment finds it
+			return holdfast.Outcome{}, true, nil
+		}
+		kept = true
+		if owner, err = d.Claims.KeepRefund(ctx, claim, op.Refund); err != nil {
+			if errors.Is(err, store.ErrTooManyRefunds) {
+				return holdfast.Outcome{Reason: holdfast.Invalid, Problems: []holdfast.Problem{{
+					Field: "refund_id", Hint: "too many refunds wait for this payment already",
+				}}}, false, nil
+			}
+			return holdfast.Outcome{}, false, d.Unavailable(err)
+		}
+	}
+}
+
+// Find reads a payment; nil: nobody has told of it.
+func (d *Desk) Find(ctx context.Context, project, provider, paymentID string) (*holdfast.Payment, holdfast.AccountID, error) {
+	claimed, known, err := d.Claims.PaymentOwner(ctx, store.Claim{Project: project, Provider: provider, PaymentID: paymentID})
+	if err != nil {
+		return nil, holdfast.AccountID{}, d.Unavailable(err)
+	}
+	if !known || claimed.Account.IsZero() {
+		return nil, holdfast.AccountID{}, nil
+	}
+	paid, err := d.Engine.Payment(ctx, claimed.Account, holdfast.PaymentIDOf(claimed.Account, provider, paymentID))
+	return paid, claimed.Account, err
+}
