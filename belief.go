@@ -24,7 +24,7 @@ func Rewind(state *State, entries iter.Seq2[Entry, error], to time.Time) (*State
 				continue
 			}
 			if replanned {
-				account.Plan, account.Anchor, replanned = plan, e.RecordedAt, false
+				account.Plan, account.Anchor, replanned = plan, e.EffectiveAt, false
 			}
 			break
 		}

@@ -19,10 +19,8 @@ func (DeleteAccount) decide(d *decision) Outcome {
 	if !account.DeletedAt.IsZero() {
 		return Outcome{Account: d.view()}
 	}
-	for _, r := range d.state.Reservations {
-		if r.Live() {
-			d.release(r, CauseDeleted, "")
-		}
+	for _, r := range d.state.overdue(endOfTime) { // in an order that does not depend on how they were loaded
+		d.release(r, CauseDeleted, "")
 	}
 	if d.state.MoreOverdue {
 		return Outcome{Again: true}

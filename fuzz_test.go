@@ -18,6 +18,9 @@ func FuzzDecide(f *testing.F) {
 	f.Add([]byte{4, 0, 1, 1, 2, 0, 5, 0, 0, 1, 13, 4, 12, 0, 7, 0, 0, 1, 0, 0, 0, 4, 0, 1, 2, 2, 0})
 	f.Add([]byte{0, 0, 4, 0, 1, 1, 1, 1, 13, 9, 4, 0, 2, 1, 1, 1, 7, 1, 0, 6, 0, 11, 1, 1, 1, 1, 13, 0, 7, 0, 0, 5, 0})
 	f.Add([]byte(strings.Repeat("\x02\x00\x0a\x01\x01\x04\x00\x01\x08\x02\x01\x0d\x03", 6)))
+	f.Add([]byte(strings.Repeat("\x0e\x03\x01\x02\x00\x00\x0f\x00\x01\x01\x07\x10\x00\x01\x0d\x03", 6)))         // charges, growth, doubt
+	f.Add([]byte(strings.Repeat("\x00\x01\x02\x01\x00\x04\x03\x03\x00\x09\x05\x0d\x04\x12\x01\x00\x0d\x03", 6))) // zones, requests to stop
+	f.Add([]byte(strings.Repeat("\x04\x00\x00\x02\x05\x00\x00\x09\x00\x0d\x01\x11\x00\x00", 6)))                 // deletion of what runs
 	f.Fuzz(func(t *testing.T, text []byte) {
 		if len(text) > 600 {
 			t.Skip("longer says nothing more")
@@ -83,10 +86,25 @@ func (r *hostile) reservation() (holdfast.ID, holdfast.AccountID) {
 	return r.ids[i], r.made[i].AccountID()
 }
 
+func (r *hostile) usage() map[string]holdfast.Amount {
+	return pick(r, nil, nil, map[string]holdfast.Amount{}, map[string]holdfast.Amount{"in": r.amount(), "out": r.amount()},
+		map[string]holdfast.Amount{"out": r.amount(), "none": 1}, map[string]holdfast.Amount{"\x00": 1})
+}
+
+func (r *hostile) reserve() holdfast.Reserve {
+	return holdfast.Reserve{
+		Feature: pick(r, "note", "draw", "file", "chat", "nothing"), Quantity: r.amount(), Usage: r.usage(), TTL: r.length(),
+		Surface: pick(r, "", "", "", "bot"), DryRun: r.next()%8 == 7,
+	}
+}
+
 func (r *hostile) operation() (holdfast.Operation, holdfast.AccountID) {
-	switch kind := r.next() % 14; kind {
+	switch kind := r.next() % 19; kind {
 	case 0:
-		return holdfast.PutAccount{Blocked: pick(r, nil, nil, pointer(false), pointer(true)), Language: pick(r, nil, pointer("ru"), pointer("r u"))}, holdfast.AccountID{}
+		return holdfast.PutAccount{
+			Blocked: pick(r, nil, nil, pointer(false), pointer(true)), Language: pick(r, nil, pointer("ru"), pointer("r u")),
+			TimeZone: pick(r, nil, pointer("Asia/Tokyo"), pointer("America/New_York"), pointer("Africa/Cairo"), pointer(""), pointer("Mars\x00")),
+		}, holdfast.AccountID{}
 	case 1:
 		return holdfast.SetPlan{Plan: pick(r, "pro", "free", "gold", "")}, holdfast.AccountID{}
 	case 2:
@@ -97,9 +115,11 @@ func (r *hostile) operation() (holdfast.Operation, holdfast.AccountID) {
 	case 3:
 		return holdfast.Adjust{Unit: pick(r, "credit", "image", "gold"), Amount: r.amount(), Reason: r.word()}, holdfast.AccountID{}
 	case 4:
-		return holdfast.Reserve{
-			Feature: pick(r, "note", "draw", "file", "nothing"), Quantity: r.amount(), TTL: r.length(), Surface: pick(r, "", "", "", "bot"), DryRun: r.next()%8 == 7,
-		}, holdfast.AccountID{}
+		return r.reserve(), holdfast.AccountID{}
+	case 14:
+		return holdfast.Charge{Reserve: r.reserve(), Amount: r.maybe()}, holdfast.AccountID{}
+	case 17:
+		return holdfast.DeleteAccount{}, holdfast.AccountID{}
 	case 13:
 		return nil, holdfast.AccountID{} // time passes
 	default:
@@ -115,7 +135,11 @@ func (r *hostile) onReservation(kind byte) (holdfast.Operation, holdfast.Account
 	case 6:
 		return holdfast.Heartbeat{ReservationID: id, LeaseToken: r.token(), Lease: r.length()}, account
 	case 7:
-		return holdfast.Commit{ReservationID: id, LeaseToken: r.token(), Amount: r.maybe(), Quantity: r.maybe()}, account
+		return holdfast.Commit{ReservationID: id, LeaseToken: r.token(), Amount: r.maybe(), Quantity: r.maybe(), Usage: r.usage()}, account
+	case 15:
+		return holdfast.Extend{ReservationID: id, LeaseToken: r.token(), TTL: r.length(), Quantity: r.maybe(), Usage: r.usage()}, account
+	case 16:
+		return holdfast.InDoubt{ReservationID: id, LeaseToken: r.token()}, account
 	case 8:
 		return holdfast.Release{ReservationID: id, LeaseToken: r.token(), Cause: r.word()}, account
 	case 9:
@@ -143,7 +167,7 @@ func (r *hostile) step() {
 	command.Key = pick(r, "k1", "k2", "k3", "", " ", "\x00", strings.Repeat("k", 256), "k4", "k5", "k6")
 	command.RetryRefused = r.next()%4 == 3
 	got := r.submit(command)
-	if reserved := got.Reservation; got.Reason == "" && !got.Replayed && got.operation == "reserve" && !got.DryRun {
+	if reserved := got.Reservation; got.Reason == "" && !got.Replayed && (got.operation == "reserve" || got.operation == "charge") && !got.DryRun {
 		r.ids, r.made = append(r.ids, reserved.ID), append(r.made, command)
 	}
 }

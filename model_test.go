@@ -1259,6 +1259,64 @@ func TestDecidingInABatchComesToTheSameAsOneByOne(t *testing.T) {
 	})
 }
 
+// cyclesCatalog is the model's, with every kind of cycle.
+func cyclesCatalog() *holdfast.Catalog {
+	catalog := modelCatalog()
+	catalog.Plans[0].Allowances = []holdfast.Allowance{
+		{Key: "free.credit", Unit: "credit", Amount: 3, Every: holdfast.Cycle{Calendar: holdfast.Day}, Rollover: 2},
+		{Key: "free.credit#2", Unit: "credit", Amount: 5, Every: holdfast.Cycle{Rolling: 30 * time.Hour}},
+		{Key: "free.image", Unit: "image", Amount: 4, Every: holdfast.Cycle{Calendar: holdfast.Week}},
+	}
+	catalog.Plans[1].Allowances = []holdfast.Allowance{
+		{Key: "pro.credit", Unit: "credit", Amount: 20, Every: holdfast.Cycle{Term: true}, Rollover: 9},
+		{Key: "pro.credit#2", Unit: "credit", Amount: 2, Every: holdfast.Cycle{Anniversary: true}},
+		{Key: "pro.image", Unit: "image", Amount: 9, Every: holdfast.Cycle{Calendar: holdfast.Month}, Rollover: 4},
+	}
+	return catalog
+}
+
+// TestThePastIsBelievedAsItWasShown: what a look showed at any moment, at a command or between two, is what is told later
+// of that moment, whatever cycle has ended and whatever plan was set since. Zones change as well; what a look before such a
+// change showed is not compared, as no entry tells of zones. That no two cycles are in force at once, and no refusal says
+// anything untrue of waiting, is checked by the world.
+func TestThePastIsBelievedAsItWasShown(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWorld(t)
+		w.catalog = cyclesCatalog()
+		shown := map[time.Time]string{}
+		look := func(view *holdfast.AccountView) string { return view.Plan + inJSON(view.Balances) }
+		w.now = theMorning.AddDate(0, 0, rapid.IntRange(0, 400).Draw(t, "day"))
+		moves := rapid.Bool().Draw(t, "moves") // in whose zone an earlier plan counted its months, no entry tells
+		for range rapid.IntRange(1, 25).Draw(t, "steps") {
+			command := drawCommand(t, w, w.stored("ann").reservations)
+			if _, planned := command.Do.(holdfast.SetPlan); planned && moves && len(shown) > 2 {
+				zone := rapid.SampledFrom([]string{"", "Europe/Berlin", "Asia/Tokyo", "America/New_York", "Africa/Cairo"}).Draw(t, "zone")
+				if zone != w.stored("ann").account.TimeZone {
+					clear(shown)
+				}
+				command.Do = holdfast.PutAccount{TimeZone: &zone}
+			}
+			w.submit(command)
+			shown[w.now] = look(w.view("ann"))
+			for range 2 {
+				w.now = w.now.Add(rapid.SampledFrom([]time.Duration{
+					time.Second, 20 * time.Minute, 7 * time.Hour, 26 * time.Hour, 8 * 24 * time.Hour, 33 * 24 * time.Hour,
+				}).Draw(t, "wait"))
+				shown[w.now] = look(w.view("ann"))
+			}
+			w.now = w.now.Add(time.Second)
+		}
+		if account := w.stored("ann").account; rapid.Bool().Draw(t, "deleted") && account.Version > 0 && account.TimeZone == "" { // it is forgotten
+			w.do("ann", "", holdfast.DeleteAccount{})
+		}
+		for at, was := range shown {
+			if told := look(w.believed("ann", at)); w.stored("ann").account.Version > 0 && told != was {
+				t.Fatalf("of %s is told\n%s\nand it was shown\n%s", at, told, was)
+			}
+		}
+	})
+}
+
 // withoutVersions is an outcome as it is answered: how often the account was saved is no part of it.
 func withoutVersions(outcome holdfast.Outcome) string {
 	if outcome.Account != nil {

@@ -209,12 +209,14 @@ func (op SetPlan) decide(d *decision) Outcome {
 	}
 	account.Anchor, account.AnchorZone = time.Time{}, ""
 	d.state.Zones.Anchor = nil
-	if !plan.Default { // it begins now; the default plan began with the account
-		account.Anchor, account.AnchorZone = d.endOfRunning(plan), account.TimeZone
+	begins := d.now
+	if !plan.Default { // the default plan began with the account
+		begins = d.endOfRunning(plan)
+		account.Anchor, account.AnchorZone = begins, account.TimeZone // its months count from when the entry takes effect
 		d.state.Zones.Anchor = d.state.Zones.Account
 	}
 	account.Lapsed = ""
-	d.moveTo(op.Plan, d.now)
+	d.moveTo(op.Plan, begins)
 	d.openCycles()
 	return Outcome{Changed: true, Account: d.view()}
 }
