@@ -13,7 +13,9 @@ import (
 )
 
 // Failures of other systems, restated for the core. The number of each case is in its comment; those that read better as
-// a statement are decision scripts in testdata/decide.
+// a statement are decision scripts in testdata/decide: cases 15 and 16 in anniversary.txt and as a golden year in testdata/year,
+// 17 and 37 in calendar.txt and anniversary.txt, 38 in calendar.txt and zones.txt, 8 in overrun.txt and debt.txt, 12 in
+// doubt.txt, 28 in late_commit.txt, 56 in cancel.txt.
 
 // oneUnitCatalog sells one thing for a price in credits, and gives nothing by itself.
 func oneUnitCatalog(price holdfast.Amount, slots int) *holdfast.Catalog {
@@ -706,4 +708,271 @@ func TestAnAccountsSumStaysExact(t *testing.T) {
 	if got := w.submit(w.command("ann", "b1", holdfast.Refund{ReservationID: r.Reservation.ID, Amount: &back})).Outcome; got.Reason != holdfast.Invalid {
 		t.Fatalf("a refund beyond: %q", got.Reason)
 	}
+}
+
+// byUsage sells one thing for what its rates come to, in the smallest step of a credit, and gives nothing by itself.
+func byUsage(per holdfast.Amount, rates map[string]holdfast.Amount, policies holdfast.Policies) *holdfast.Catalog {
+	catalog := oneUnitCatalog(1, 10)
+	catalog.Features[0].Prices = []holdfast.Price{{Unit: "credit", Per: per, Rates: rates}}
+	catalog.Features[0].Policies = policies
+	return catalog
+}
+
+// cost is what a charge of the usage takes.
+func (w *world) cost(key string, usage map[string]holdfast.Amount) holdfast.Amount {
+	w.Helper()
+	return w.expect(w.do("ann", key, holdfast.Charge{Reserve: holdfast.Reserve{Feature: "work", Usage: usage}}), "").Reservation.Used
+}
+
+// Case 5: what was cached is a kind of its own, and no token is charged at two rates. Credits are billionths of a dollar,
+// rates are per million tokens.
+func TestCachedTokensAreChargedOnceAtTheirOwnRate(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		rates map[string]holdfast.Amount
+		usage map[string]holdfast.Amount
+		want  holdfast.Amount
+	}{
+		{
+			name:  "a prompt of 27,147 of which 27,146 were cached",
+			rates: map[string]holdfast.Amount{"input_token": 1_400_000_000, "cached_token": 260_000_000, "output_token": 4_400_000_000},
+			usage: map[string]holdfast.Amount{"input_token": 1, "cached_token": 27_146, "output_token": 351},
+			want:  8_603_760,
+		},
+		{
+			name:  "a cache that was written",
+			rates: map[string]holdfast.Amount{"input_token": 3_000_000_000, "cache_write_token": 3_750_000_000, "output_token": 15_000_000_000},
+			usage: map[string]holdfast.Amount{"input_token": 3, "cache_write_token": 12_304, "output_token": 550},
+			want:  54_399_000,
+		},
+		{
+			name:  "a prompt of 262,960 of which 257,955 were cached: 161,221.875 and the rest, rounded up once",
+			rates: map[string]holdfast.Amount{"input_token": 1_250_000, "cached_token": 625_000, "output_token": 10_000_000}, // millionths
+			usage: map[string]holdfast.Amount{"input_token": 5_005, "cached_token": 257_955, "output_token": 1_744},
+			want:  184_919,
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			w := funded(t, 1_000_000_000, 1, 10)
+			w.catalog = byUsage(1_000_000, test.rates, holdfast.Policies{})
+			if got := w.cost("c1", test.usage); got != test.want {
+				t.Errorf("%d, want %d", got, test.want)
+			}
+		})
+	}
+}
+
+// Case 6: kinds are disjoint, so their counts add up to what the provider counted in all.
+func TestReasoningTokensAreCountedOnce(t *testing.T) {
+	w := funded(t, 100_000, 1, 10)
+	w.catalog = byUsage(1, map[string]holdfast.Amount{"input_token": 1, "output_token": 1, "reasoning_token": 1}, holdfast.Policies{})
+	for key, test := range map[string]struct {
+		usage map[string]holdfast.Amount
+		want  holdfast.Amount
+	}{
+		"136 out, 31 of them reasoning":  {map[string]holdfast.Amount{"input_token": 51, "output_token": 105, "reasoning_token": 31}, 187},
+		"1,031 in all, 5 of them to see": {map[string]holdfast.Amount{"input_token": 65, "output_token": 5, "reasoning_token": 961}, 1031},
+		"reasoning beside the answer":    {map[string]holdfast.Amount{"output_token": 1, "reasoning_token": 375}, 376},
+		"1,000 out and 50 reasoning":     {map[string]holdfast.Amount{"output_token": 1000, "reasoning_token": 50}, 1050},
+	} {
+		if got := w.cost(key, test.usage); got != test.want {
+			t.Errorf("%s: %d, want %d", key, got, test.want)
+		}
+	}
+}
+
+// Case 18: totals that run on are bounds of the whole, and never added up; one that falls changes nothing. The commit is
+// one figure, however often it is told.
+func TestRunningTotalsAreNeverAddedUp(t *testing.T) {
+	w := funded(t, 1000, 1, 10)
+	w.catalog = byUsage(1, map[string]holdfast.Amount{"output_token": 1}, holdfast.Policies{})
+	total := func(n holdfast.Amount) map[string]holdfast.Amount {
+		return map[string]holdfast.Amount{"output_token": n}
+	}
+	id := w.expect(w.do("ann", "m1", holdfast.Reserve{Feature: "work", Usage: total(10)}), "").Reservation.ID
+	for range 50 { // chunks that repeat the same total
+		if got := w.expect(w.do("ann", "", holdfast.Extend{ReservationID: id, Usage: total(10)}), ""); got.Changed {
+			t.Fatal("a total that did not grow changed something")
+		}
+	}
+	w.expectCredits(990, 10, 0)
+	for _, n := range []holdfast.Amount{266, 282, 298, 310, 298} {
+		w.expect(w.do("ann", "", holdfast.Extend{ReservationID: id, Usage: total(n)}), "")
+	}
+	w.expectCredits(690, 310, 0)
+	w.expect(w.do("ann", "", holdfast.Commit{ReservationID: id, Usage: total(310)}), "")
+	if again := w.expect(w.do("ann", "", holdfast.Commit{ReservationID: id, Usage: total(310)}), ""); again.Changed {
+		t.Error("the last total was charged twice")
+	}
+	w.expectCredits(690, 0, 310)
+}
+
+// Case 19: several of a thing, more of it than was asked for, and other kinds of it in one call.
+func TestEveryKindAndEveryPieceIsCountedOnce(t *testing.T) {
+	t.Run("three at 0.20", func(t *testing.T) {
+		w := funded(t, 100, 20, 10)
+		got := w.expect(w.do("ann", "c1", holdfast.Charge{Reserve: holdfast.Reserve{Feature: "work", Quantity: 3}}), "")
+		if got.Reservation.Used != 60 {
+			t.Errorf("used %d, want 60, neither 20 nor 180", got.Reservation.Used)
+		}
+	})
+	for policy, want := range map[holdfast.Overrun][2]holdfast.Amount{holdfast.OverrunCap: {20, 140}, holdfast.OverrunExtend: {100, 60}} {
+		t.Run("one was asked for and eight came, by "+string(policy), func(t *testing.T) {
+			w := funded(t, 100, 20, 10)
+			w.catalog.Features[0].Policies.Overrun = policy
+			id := w.work("m1")
+			got := w.expect(w.do("ann", "", holdfast.Commit{ReservationID: id, Quantity: pointer(holdfast.Amount(8))}), "").Reservation
+			if got.Used != want[0] || got.Unbilled != want[1] {
+				t.Errorf("used %d, unbilled %d, want %v", got.Used, got.Unbilled, want)
+			}
+		})
+	}
+	t.Run("a picture and sound within a chat", func(t *testing.T) {
+		w := funded(t, 100_000, 1, 10)
+		w.catalog = byUsage(1000, map[string]holdfast.Amount{"output_token": 4, "audio_token": 20, "image": 40_000}, holdfast.Policies{})
+		if got := w.cost("c1", map[string]holdfast.Amount{"output_token": 38, "audio_token": 47, "image": 1}); got != 42 { // 0.152 + 0.94 + 40
+			t.Errorf("used %d, want 42", got)
+		}
+	})
+}
+
+// Cases 21 and 31, for usage: what is no count is named and moves nothing, and neither sums nor products overflow.
+func TestHostileUsageIsInvalidAndMovesNothing(t *testing.T) {
+	w := funded(t, 100, 1, 10)
+	w.catalog = byUsage(1, map[string]holdfast.Amount{"in": holdfast.MaxAmount, "out": holdfast.MaxAmount}, holdfast.Policies{})
+	for _, n := range []holdfast.Amount{-1, -1_000_000, holdfast.MaxAmount + 1, math.MaxInt64, math.MinInt64} {
+		w.expectProblem(w.do("ann", "k", holdfast.Reserve{Feature: "work", Usage: map[string]holdfast.Amount{"in": n}}), "usage.in")
+		w.expectProblem(w.do("ann", "k", holdfast.Charge{Reserve: holdfast.Reserve{Feature: "work", Usage: map[string]holdfast.Amount{"in": n}}}), "usage.in")
+	}
+	many := map[string]holdfast.Amount{}
+	for i := range holdfast.MaxUsageKinds {
+		many[fmt.Sprintf("k%d", i)] = holdfast.MaxAmount
+	}
+	many["in"] = holdfast.MaxAmount
+	delete(many, "k0")
+	for _, usage := range []map[string]holdfast.Amount{{"in": 2}, {"in": 1, "out": 1}, {"in": holdfast.MaxAmount, "out": holdfast.MaxAmount}, many} {
+		w.expectProblem(w.do("ann", "k", holdfast.Reserve{Feature: "work", Usage: usage}), "usage")
+	}
+	w.expect(w.do("ann", "k", holdfast.Reserve{Feature: "work", Usage: map[string]holdfast.Amount{"in": 1}}), holdfast.Insufficient)
+	id := w.expect(w.do("ann", "m1", holdfast.Reserve{Feature: "work", Usage: map[string]holdfast.Amount{"in": 0}}), "").Reservation.ID
+	w.expectProblem(w.do("ann", "", holdfast.Commit{ReservationID: id, Usage: map[string]holdfast.Amount{"in": 2}}), "usage")
+	w.expectProblem(w.do("ann", "", holdfast.Extend{ReservationID: id, Usage: map[string]holdfast.Amount{"out": 2}}), "usage")
+	w.expectProblem(w.do("ann", "", holdfast.Commit{ReservationID: id, Usage: map[string]holdfast.Amount{}}), "usage")
+	w.expectCredits(100, 0, 0)
+
+	// The largest rates over the largest counts that still fit come to the exact sum.
+	w.catalog = byUsage(holdfast.MaxAmount, map[string]holdfast.Amount{"in": holdfast.MaxAmount, "out": holdfast.MaxAmount}, holdfast.Policies{})
+	if got := w.cost("c1", map[string]holdfast.Amount{"in": 40, "out": 60}); got != 100 {
+		t.Errorf("charged %d, want 100", got)
+	}
+}
+
+// Case 31: what is owed stays within the largest amount, and is never a negative balance.
+func TestADebtStaysWithinTheLargestAmount(t *testing.T) {
+	w := funded(t, 1, 1, 10)
+	w.catalog.Features[0].Policies.Overrun = holdfast.OverrunDebt
+	w.catalog.Plans[0].DebtLimits = map[string]holdfast.Amount{"credit": holdfast.MaxAmount}
+	for i, want := range []holdfast.Amount{holdfast.MaxAmount - 1, 1} {
+		if i > 0 {
+			w.expect(w.do("ann", fmt.Sprintf("g%d", i), holdfast.AddGrant{Unit: "credit", Amount: 1}), "")
+		}
+		got := w.expect(w.do("ann", fmt.Sprintf("c%d", i), holdfast.Charge{Reserve: holdfast.Reserve{Feature: "work"}, Amount: pointer(holdfast.MaxAmount)}), "")
+		if got.Reservation.Debt != want || got.Balance.Available != 0 {
+			t.Errorf("owes %d more, %d available, want %d and 0", got.Reservation.Debt, got.Balance.Available, want)
+		}
+	}
+	w.expect(w.do("ann", "bought", holdfast.AddGrant{Unit: "credit", Amount: holdfast.MaxAmount, Source: holdfast.FromPurchase}), holdfast.KeyReused)
+	got := w.expect(w.do("ann", "more", holdfast.AddGrant{Unit: "credit", Amount: holdfast.MaxAmount, Source: holdfast.FromPurchase}), "")
+	if got.Balance.Debt != 0 || got.Balance.Available != 0 {
+		t.Errorf("owes %d, has %d", got.Balance.Debt, got.Balance.Available)
+	}
+}
+
+// Case 56: asked to stop and finishing at the same time, in either order.
+func TestARequestToStopAndTheEndOfTheWorkExcludeEachOther(t *testing.T) {
+	w := funded(t, 30, 10, 10)
+	w.catalog.Features[0].Policies.CancelRunning = holdfast.CancelRequest
+	begin := func(key string) holdfast.ID {
+		id := w.work(key)
+		w.expect(w.do("ann", "", holdfast.Start{ReservationID: id, Worker: "w", Token: "t"}), "")
+		return id
+	}
+	asked := begin("m1")
+	told := w.expect(w.do("ann", "", holdfast.Cancel{ReservationID: asked}), "")
+	if told.Reservation.State != holdfast.Running || told.Reservation.CancelRequestedAt.IsZero() {
+		t.Errorf("while tokens burn it is said to be %s", told.Reservation.State)
+	}
+	w.expectCredits(20, 10, 0)
+	w.expect(w.do("ann", "", holdfast.Commit{ReservationID: asked, LeaseToken: "t", Amount: pointer(holdfast.Amount(7))}), "")
+	w.expectCredits(23, 0, 7)
+
+	finished := begin("m2")
+	w.expect(w.do("ann", "", holdfast.Commit{ReservationID: finished, LeaseToken: "t", Amount: pointer(holdfast.Amount(7))}), "")
+	w.expect(w.do("ann", "", holdfast.Cancel{ReservationID: finished}), holdfast.AlreadyEnded)
+	w.expectCredits(16, 0, 14)
+}
+
+// Case 12: nothing counts as spent before its result is known, and what is held is shown apart.
+func TestWorkInDoubtIsHeldAndNotSpent(t *testing.T) {
+	for _, test := range []struct {
+		policy                     holdfast.InDoubtPolicy
+		available, reserved, spent holdfast.Amount
+	}{
+		{holdfast.DoubtRelease, 10, 0, 0},
+		{holdfast.DoubtCharge, 9, 0, 1},
+	} {
+		w := funded(t, 10, 1, 1)
+		w.catalog.Features[0].Policies.InDoubt = test.policy
+		id := w.work("m1")
+		w.expect(w.do("ann", "", holdfast.Start{ReservationID: id, Worker: "w", Token: "t"}), "")
+		w.expect(w.do("ann", "", holdfast.InDoubt{ReservationID: id, LeaseToken: "t"}), "")
+		w.expectCredits(9, 1, 0)
+		w.now = w.now.Add(15*time.Minute - time.Microsecond)
+		w.expect(w.do("ann", "", holdfast.Expire{}), "")
+		w.expectCredits(9, 1, 0)
+		w.now = w.now.Add(time.Microsecond)
+		w.expect(w.do("ann", "", holdfast.Expire{}), "")
+		w.expectCredits(test.available, test.reserved, test.spent)
+	}
+}
+
+// A growth that finds more overdue work in its way than is loaded at once is decided again, and no round takes anything twice.
+func TestGrowthBehindManyOverdueOnesTakesOnce(t *testing.T) {
+	w := funded(t, 300, 1, 1000)
+	id := w.work("grows")
+	for i := range 2*holdfast.MaxOverdue + 20 {
+		w.expect(w.do("ann", fmt.Sprintf("m%d", i), holdfast.Reserve{Feature: "work", TTL: time.Minute}), "")
+	}
+	w.now = w.now.Add(time.Minute)
+	got := w.expect(w.do("ann", "", holdfast.Extend{ReservationID: id, Quantity: pointer(holdfast.Amount(300))}), "")
+	if len(got.saved) != 3 || got.Reservation.Reserved != 300 {
+		t.Errorf("in %d rounds, %d reserved", len(got.saved), got.Reservation.Reserved)
+	}
+	w.expectCredits(0, 300, 0)
+}
+
+// What was asked to stop and is overdue makes room for a charge, in the same decision; so does what is in doubt.
+func TestAChargeEndsWhatIsOverdueByItsOwnRules(t *testing.T) {
+	w := funded(t, 3, 1, 10)
+	w.catalog.Features[0].Policies = holdfast.Policies{CancelRunning: holdfast.CancelRequest, InDoubt: holdfast.DoubtCharge}
+	var ids []holdfast.ID
+	for _, key := range []string{"stopped", "doubted", "forgotten"} {
+		id := w.work(key)
+		ids = append(ids, id)
+		w.expect(w.do("ann", "", holdfast.Start{ReservationID: id, Worker: "w", Token: "t"}), "")
+	}
+	w.expect(w.do("ann", "", holdfast.InDoubt{ReservationID: ids[1], LeaseToken: "t"}), "")
+	w.now = w.now.Add(10 * time.Minute)
+	w.expect(w.do("ann", "", holdfast.Cancel{ReservationID: ids[0]}), "")
+	w.now = w.now.Add(5 * time.Minute)
+	got := w.expect(w.do("ann", "c1", holdfast.Charge{Reserve: holdfast.Reserve{Feature: "work", Quantity: 2}}), "")
+	if got.Reservation.Used != 2 {
+		t.Errorf("used %d", got.Reservation.Used)
+	}
+	for i, want := range []holdfast.ReservationState{holdfast.Released, holdfast.Committed, holdfast.Expired} {
+		if state := w.stored("ann").reservation(ids[i]).State; state != want {
+			t.Errorf("the %d. is %s, want %s", i+1, state, want)
+		}
+	}
+	w.expectCredits(0, 0, 3)
 }
