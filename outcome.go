@@ -37,7 +37,10 @@ type Outcome struct {
 }
 
 // Owner is what an answer needs to know of an account to name it and to speak to its person.
-type Owner struct{ Name, Language, TimeZone string }
+type Owner struct {
+	ID                       AccountID // with a reservation's id it makes the public one
+	Name, Language, TimeZone string
+}
 
 // Lease is what a worker gets.
 type Lease struct {
