@@ -19,11 +19,13 @@ const (
 	Internal Code = "internal"
 )
 
-// Error is every error that Submit returns.
+// Error is every error that Submit returns, here and in package client.
 type Error struct {
 	Code Code
 	Hint string // what to do, safe to show to a caller
 	Err  error  // for the log only; may be nil
+	// Unknown says that the command can have been done in spite of the error. Of OutcomeUnknown it goes without saying.
+	Unknown bool
 }
 
 // Error tells code, hint and cause.
@@ -32,6 +34,15 @@ func (e *Error) Error() string {
 		return fmt.Sprintf("%s: %s", e.Code, e.Hint)
 	}
 	return fmt.Sprintf("%s: %s: %v", e.Code, e.Hint, e.Err)
+}
+
+// MayHaveHappened reports whether the command can have been done in spite of the error. The same command under the same key
+// then tells. Where it is false, nothing happened.
+func (e *Error) MayHaveHappened() bool { return e.Unknown || e.Code == OutcomeUnknown }
+
+// Passing reports whether the same command can succeed a little later.
+func (e *Error) Passing() bool {
+	return e.Code == Overloaded || e.Code == Unavailable || e.Code == OutcomeUnknown
 }
 
 // Unwrap returns the cause.
