@@ -288,6 +288,7 @@ var arrows = map[string][]string{
 	"payment":               {".", "store"},
 	"payment/stripe":        {".", "payment"},
 	"payment/telegramstars": {".", "payment"},
+	"client":                {".", "engine"},
 	"metrics":               {".", "engine", "store"},
 	"bench":                 {".", "engine", "store", "store/sqlite", "store/postgres", "httpapi", "message", "internal/pgtest"},
 
@@ -296,6 +297,7 @@ var arrows = map[string][]string{
 	"store/sqlite/migration":   {},
 	"store/postgres/migration": {},
 	"internal/acceptance":      {},
+	"internal/apitest":         {".", "engine", "httpapi", "message", "store/sqlite"},
 	"internal/browser":         {"internal/debian"},
 	"internal/debian":          {},
 	"internal/pgtest":          {"store/postgres/migration", "internal/debian"},
