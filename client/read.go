@@ -126,6 +126,26 @@ func (c *Client) Explain(ctx context.Context, account string, reserve holdfast.R
 	return read(ctx, c, accountPath(account, "/explain"), query, &body, body.core)
 }
 
+// Catalog is what the project sells, as it was written.
+type Catalog struct {
+	Version int64
+	Source  []byte // YAML, which package catalog compiles
+}
+
+// Catalog reads the newest version of the project's catalog.
+func (c *Client) Catalog(ctx context.Context) (*Catalog, error) {
+	var body struct {
+		Version int64
+		Source  *string
+	}
+	return read(ctx, c, "/v1/catalog", nil, &body, func() (*Catalog, error) {
+		if body.Source == nil {
+			return nil, errors.New("it has no source")
+		}
+		return &Catalog{Version: body.Version, Source: []byte(*body.Source)}, nil
+	})
+}
+
 func number(n holdfast.Amount) string { return strconv.FormatInt(int64(n), 10) }
 
 func accountPath(name, rest string) string { return "/v1/accounts/" + url.PathEscape(name) + rest }

@@ -1,14 +1,18 @@
 package client_test
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"testing"
 	"time"
 
 	"github.com/holdfast-dev/holdfast"
+	"github.com/holdfast-dev/holdfast/catalog"
 	"github.com/holdfast-dev/holdfast/client"
 	"github.com/holdfast-dev/holdfast/engine"
+	"github.com/holdfast-dev/holdfast/httpapi"
 	"github.com/holdfast-dev/holdfast/internal/apitest"
 )
 
@@ -174,5 +178,22 @@ func TestAReadThatIsNotAnsweredChangesNothing(t *testing.T) {
 	_, err := c.Account(t.Context(), "ann")
 	if a := accidentOf(err); a.Code != engine.Unavailable || a.MayHaveHappened() {
 		t.Errorf("%v", err)
+	}
+}
+
+// shelf keeps one version of a catalog.
+type shelf struct{ httpapi.Catalogs }
+
+func (shelf) Current(context.Context, string) (int64, []byte, error) {
+	return 7, catalog.EmbeddedSource(), nil
+}
+
+func TestTheCatalogIsReadAsItWasWritten(t *testing.T) {
+	s := apitest.Start(t, engine.Options{Catalog: tariffOf})
+	handler := apitest.Handler(t, s.Engine, func(o *httpapi.Options) { o.Catalogs = shelf{} })
+	c := dial(t, "http://holdfast.test", func(o *client.Options) { o.Transport = apitest.InMemory{Handler: handler} })
+	sold, err := c.Catalog(t.Context())
+	if err != nil || sold.Version != 7 || !bytes.Equal(sold.Source, catalog.EmbeddedSource()) {
+		t.Errorf("%+v %v", sold, err)
 	}
 }

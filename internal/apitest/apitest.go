@@ -53,14 +53,18 @@ func (t texts) Accident(reader httpapi.Reader, reason holdfast.Reason) string {
 	return t.Texts.Accident(message.Reader(reader), message.Accident(reason))
 }
 
-// Handler is the API on an engine.
-func Handler(t testing.TB, e httpapi.Engine) http.Handler {
+// Handler is the API on an engine. Its options may be changed.
+func Handler(t testing.TB, e httpapi.Engine, change ...func(*httpapi.Options)) http.Handler {
 	t.Helper()
 	words, err := message.New()
 	if err != nil {
 		t.Fatal(err)
 	}
-	handler, err := httpapi.New(httpapi.Options{Engine: e, Keys: keyring{}, Texts: texts{words}, Logger: slog.New(slog.DiscardHandler)})
+	options := httpapi.Options{Engine: e, Keys: keyring{}, Texts: texts{words}, Logger: slog.New(slog.DiscardHandler)}
+	for _, c := range change {
+		c(&options)
+	}
+	handler, err := httpapi.New(options)
 	if err != nil {
 		t.Fatal(err)
 	}
