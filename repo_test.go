@@ -294,6 +294,10 @@ var arrows = map[string][]string{
 
 	"store/postgres": {".", "store", "store/postgres/migration"},
 
+	"examples/run":    {".", "engine", "catalog", "store/sqlite"},
+	"examples/web":    {".", "engine", "client"},
+	"examples/worker": {".", "engine", "client"},
+
 	"store/sqlite/migration":   {},
 	"store/postgres/migration": {},
 	"internal/acceptance":      {},
