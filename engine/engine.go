@@ -24,7 +24,8 @@ type Options struct {
 	Logger *slog.Logger
 	// Observer is told what happens, for metrics; nil: nobody.
 	Observer Observer
-	// Lanes is how many batches are worked on at once; 0: one, which is best for one database.
+	// Lanes is how many batches are worked on at once; 0: one, which is best for one database, and a second one where much
+	// is waiting and the store can work on both.
 	Lanes int
 	// MaxBatch, MaxQueue and MaxQueuePerAccount are the bounds of holdfast's limits; 0: those.
 	MaxBatch, MaxQueue, MaxQueuePerAccount int
@@ -75,7 +76,6 @@ func defaults(o *Options) {
 	if o.Observer == nil {
 		o.Observer = nobody{}
 	}
-	o.Lanes = orDefault(o.Lanes, 1)
 	o.MaxBatch = orDefault(o.MaxBatch, holdfast.MaxBatch)
 	o.MaxQueue = orDefault(o.MaxQueue, holdfast.MaxQueue)
 	o.MaxQueuePerAccount = orDefault(o.MaxQueuePerAccount, holdfast.MaxQueuePerAccount)
@@ -116,8 +116,11 @@ func (e *Engine) Serve(ctx context.Context) error {
 	defer kill()
 
 	var lanes, sweeper sync.WaitGroup
-	for range e.options.Lanes {
+	for range orDefault(e.options.Lanes, 1) {
 		lanes.Go(func() { e.lane(working) })
+	}
+	if e.options.Lanes == 0 && e.traits.Concurrent {
+		lanes.Go(func() { e.spareLane(working) })
 	}
 	if e.options.SweepEvery > 0 {
 		sweeper.Go(func() { e.sweeper(serving) })

@@ -14,9 +14,17 @@ import (
 )
 
 // lane takes batches until the intake is closed and everything is answered, or ctx ends.
-func (e *Engine) lane(ctx context.Context) {
+func (e *Engine) lane(ctx context.Context) { e.work(ctx, e.queue.wake, func() bool { return true }) }
+
+// spareLane is one more, which takes a batch only where there is a backlog.
+func (e *Engine) spareLane(ctx context.Context) { e.work(ctx, e.queue.spare, e.queue.hasBacklog) }
+
+func (e *Engine) work(ctx context.Context, wake <-chan struct{}, wanted func() bool) {
 	for {
-		groups := e.queue.take(e.options.MaxBatch, e.traits.MaxAccounts)
+		var groups []*group
+		if wanted() {
+			groups = e.queue.take(e.options.MaxBatch, e.traits.MaxAccounts)
+		}
 		if len(groups) > 0 {
 			e.settle(ctx, groups, false)
 			for _, g := range groups {
@@ -34,7 +42,7 @@ func (e *Engine) lane(ctx context.Context) {
 			return
 		}
 		select {
-		case <-e.queue.wake:
+		case <-wake:
 		case <-ctx.Done():
 		}
 	}

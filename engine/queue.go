@@ -42,11 +42,12 @@ type queue struct {
 	ready  []*line // have something waiting and are not busy, in turn
 	size   int
 	closed bool
-	wake   chan struct{}
+	wake   chan struct{} // something is ready
+	spare  chan struct{} // much is waiting
 }
 
 func newQueue(most, mostPerAccount int) *queue {
-	return &queue{most: most, mostPerAccount: mostPerAccount, lines: map[holdfast.AccountID]*line{}, wake: make(chan struct{}, 1)}
+	return &queue{most: most, mostPerAccount: mostPerAccount, lines: map[holdfast.AccountID]*line{}, wake: make(chan struct{}, 1), spare: make(chan struct{}, 1)}
 }
 
 // push lets a command wait behind those of its account.
@@ -72,7 +73,27 @@ func (q *queue) push(p *pending) *Error {
 		q.ready = append(q.ready, l)
 		q.signal()
 	}
+	if q.size >= backlog {
+		notify(q.spare)
+	}
 	return nil
+}
+
+// backlog is how many commands must be ready, beside a batch that is worked on, for a second one to be worth its while.
+// With fewer, two small batches cost more than one; with more, the database works on one while the other is decided.
+const backlog = 64
+
+// hasBacklog reports whether so many are ready. What waits for a busy account is not.
+func (q *queue) hasBacklog() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	ready := 0
+	for _, l := range q.ready {
+		if ready += len(l.waiting); ready >= backlog {
+			return true
+		}
+	}
+	return false
 }
 
 // drop takes a command back whole, and reports whether it was still waiting.
@@ -220,8 +241,15 @@ func (q *queue) drain(a answer) {
 }
 
 func (q *queue) signal() {
+	notify(q.wake)
+	if q.closed {
+		notify(q.spare)
+	}
+}
+
+func notify(waiting chan struct{}) {
 	select {
-	case q.wake <- struct{}{}:
+	case waiting <- struct{}{}:
 	default:
 	}
 }

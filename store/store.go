@@ -61,6 +61,8 @@ type Tx interface {
 type Traits struct {
 	// MaxAccounts is how many accounts one transaction may span; 0: any number.
 	MaxAccounts int
+	// Concurrent says that transactions of different accounts do not wait for each other.
+	Concurrent bool
 }
 
 // Want is what to load of one account: the account row and its open grants always.

@@ -255,9 +255,9 @@ const selectClock = `SELECT clock_timestamp()`
 // Traits: a sharded database spans one account per transaction, any other as many as are wanted.
 func (db *DB) Traits() store.Traits {
 	if db.options.Sharded {
-		return store.Traits{MaxAccounts: 1}
+		return store.Traits{MaxAccounts: 1, Concurrent: true}
 	}
-	return store.Traits{}
+	return store.Traits{Concurrent: true}
 }
 
 // acquire waits for a connection of the pool: as long as the caller, Close and the options allow.
