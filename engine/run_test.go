@@ -518,3 +518,28 @@ func TestRunTellsThatAReserveMayHaveHappened(t *testing.T) {
 		}
 	})
 }
+
+// doubtful decides the first command and does not tell; after that nothing works any more.
+type doubtful struct {
+	engine.Submitter
+	asked int
+}
+
+func (d *doubtful) Submit(ctx context.Context, command holdfast.Command) (holdfast.Outcome, error) {
+	if d.asked++; d.asked > 1 {
+		return holdfast.Outcome{}, &engine.Error{Code: engine.Internal}
+	}
+	_, _ = d.Submitter.Submit(ctx, command)
+	return holdfast.Outcome{}, &engine.Error{Code: engine.OutcomeUnknown}
+}
+
+func TestRunDoesNotForgetAnAttemptThatMayHaveHappened(t *testing.T) {
+	h := open(t, memoryStore(t))
+	h.has("ann", 10)
+	_, err := engine.Run(t.Context(), &doubtful{Submitter: h.Engine}, request("m1"), func(context.Context, *engine.Work) error { return nil })
+	var accident *engine.Error
+	if !errors.As(err, &accident) || accident.Code != engine.Internal || !accident.MayHaveHappened() {
+		t.Errorf("%v", err)
+	}
+	h.wantBalance("ann", "available=5 held=5 active=1") // it expires
+}
