@@ -53,10 +53,13 @@ func (t texts) Accident(reader httpapi.Reader, reason holdfast.Reason) string {
 	return t.Texts.Accident(message.Reader(reader), message.Accident(reason))
 }
 
+// speak reads the texts once: it takes longer than most tests.
+var speak = sync.OnceValues(message.New)
+
 // Handler is the API on an engine. Its options may be changed.
 func Handler(t testing.TB, e httpapi.Engine, change ...func(*httpapi.Options)) http.Handler {
 	t.Helper()
-	words, err := message.New()
+	words, err := speak()
 	if err != nil {
 		t.Fatal(err)
 	}
