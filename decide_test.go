@@ -21,8 +21,8 @@ var update = flag.Bool("update", false, "rewrite the golden outputs of testdata/
 // of four hyphens, then what each command came to. A file is one world: what one block did is there in the next. With
 // -update the outputs are written anew.
 //
-//	clock 2026-12-01T10:00:00Z            moves the clock, also backwards;  wait 15m
-//	catalog example                       the catalog of harness_test.go; or a small one, in indented lines
+//	clock 2026-12-01T10:00:00Z            moves the clock, also backwards;  wait 15m;  wait 30d
+//	catalog example                       the catalog of harness_test.go, or sold; or a small one, in indented lines
 //	put ann lang=ru zone=Europe/Moscow blocked=yes notices=no metadata=a:b
 //	plan ann pro
 //	grant ann credit 9 source=purchase starts=1h ends=24h priority=5 features=a,b reason="…" key=g1
@@ -40,6 +40,11 @@ var update = flag.Bool("update", false, "rewrite the golden outputs of testdata/
 //	refund m1 2 ended=correction reason="…" key=r1
 //	expire ann
 //	delete ann
+//	pay ann pro_30 250 XTR id=p1 period_end=2027-01-01T10:00:00Z refunds=r1:100,r2 [stranger] [agreed]
+//	refund_payment ann p1 100 id=r1 policy=keep [dispute]      without an amount: all that is left
+//	change ann max when=now
+//	cancel_subscription ann   resume ann
+//	subscription ann   payment ann p1
 //	balance ann   grants ann   show m1   entries ann last=3   events ann last=3
 //	balance ann at=2026-12-01T10:00:00Z   what was believed at that moment
 //	explain ann image.generate quantity=3
@@ -392,11 +397,20 @@ func init() {
 		"expire":    (*script).expire,
 		"delete":    (*script).delete,
 		"explain":   (*script).explain,
-		"balance":   (*script).showBalance,
-		"grants":    (*script).showGrants,
-		"show":      (*script).showReservation,
-		"entries":   (*script).showEntries,
-		"events":    (*script).showEvents,
+
+		"pay":                 (*script).pay,
+		"refund_payment":      (*script).refundPayment,
+		"change":              (*script).change,
+		"cancel_subscription": (*script).cancelSubscription,
+		"resume":              (*script).resume,
+		"subscription":        (*script).showSubscription,
+		"payment":             (*script).showPayment,
+
+		"balance": (*script).showBalance,
+		"grants":  (*script).showGrants,
+		"show":    (*script).showReservation,
+		"entries": (*script).showEntries,
+		"events":  (*script).showEvents,
 	}
 }
 
@@ -410,7 +424,13 @@ func (s *script) clock(l *line, _ []string) string {
 }
 
 func (s *script) wait(l *line, _ []string) string {
-	length, err := time.ParseDuration(l.word("a duration"))
+	text := l.word("a duration")
+	days, isDays := strings.CutSuffix(text, "d")
+	if isDays {
+		s.now = s.now.Add(time.Duration(l.integer(days)) * 24 * time.Hour)
+		return "it is " + moment(s.now)
+	}
+	length, err := time.ParseDuration(text)
 	if err != nil {
 		s.fail("%v", err)
 	}
@@ -455,6 +475,10 @@ func (s *script) submitted(l *line, command holdfast.Command) result {
 func (s *script) nameGrants(command holdfast.Command, changes holdfast.Changes) {
 	stored := s.records[changes.Account.ID]
 	for _, g := range changes.NewGrants {
+		if pay, ok := command.Do.(holdfast.Pay); ok && g.Source == holdfast.FromPurchase {
+			s.names[g.ID] = pay.PaymentID
+			continue
+		}
 		if g.Source != holdfast.FromAllowance && command.Key != "" && len(changes.NewGrants) == 1 && command.Do.Name() != "refund" {
 			s.names[g.ID] = command.Key
 			continue
@@ -630,6 +654,67 @@ func (s *script) delete(l *line, _ []string) string {
 	return s.accountStatement(account, s.about(l, account, holdfast.DeleteAccount{}))
 }
 
+// provider is who told of a payment, where a script does not say.
+const provider = "stars"
+
+func (l *line) readProvider() string {
+	if l.has("provider") {
+		return l.option("provider")
+	}
+	return provider
+}
+
+func (s *script) pay(l *line, _ []string) string {
+	account := l.word("an account")
+	return s.paymentStatement(s.about(l, account, holdfast.Pay{
+		Provider: l.readProvider(), PaymentID: l.option("id"),
+		Product: l.word("a product"), Amount: l.integer(l.word("an amount")), Currency: l.word("a currency"),
+		PeriodEnd: l.moment("period_end"), Agreed: l.flag("agreed"), Stranger: l.flag("stranger"), Refunds: l.readRefunds(),
+	}))
+}
+
+// readRefunds reads "r1:100,r2": refunds that came before their payment; without an amount, of all of it.
+func (l *line) readRefunds() []holdfast.PaymentRefund {
+	var refunds []holdfast.PaymentRefund
+	for _, text := range l.list("refunds") {
+		id, amount, partly := strings.Cut(text, ":")
+		refund := holdfast.PaymentRefund{ID: id}
+		if partly {
+			refund.Amount = pointer(l.integer(amount))
+		}
+		refunds = append(refunds, refund)
+	}
+	return refunds
+}
+
+func (s *script) refundPayment(l *line, _ []string) string {
+	account := l.word("an account")
+	op := holdfast.RefundPayment{Provider: l.readProvider(), PaymentID: l.word("a payment")}
+	op.Refund = holdfast.PaymentRefund{ID: l.option("id"), Dispute: l.flag("dispute"), Chosen: l.has("policy")}
+	if policy := l.option("policy"); policy != "revoke_unused" { // the default, which has no word in Go
+		op.Refund.Policy = holdfast.RefundPolicy(policy)
+	}
+	if len(l.words) > 0 {
+		op.Refund.Amount = pointer(l.integer(l.word("an amount")))
+	}
+	return s.paymentStatement(s.about(l, account, op))
+}
+
+func (s *script) change(l *line, _ []string) string {
+	account := l.word("an account")
+	return s.accountStatement(account, s.about(l, account, holdfast.ChangePlan{Plan: l.word("a plan"), When: holdfast.When(l.option("when"))}))
+}
+
+func (s *script) cancelSubscription(l *line, _ []string) string {
+	account := l.word("an account")
+	return s.accountStatement(account, s.about(l, account, holdfast.CancelSubscription{}))
+}
+
+func (s *script) resume(l *line, _ []string) string {
+	account := l.word("an account")
+	return s.accountStatement(account, s.about(l, account, holdfast.ResumeSubscription{}))
+}
+
 // explain asks why, and writes nothing.
 func (s *script) explain(l *line, _ []string) string {
 	command := s.command(l.word("an account"), "", s.readReserve(l))
@@ -650,12 +735,15 @@ func (s *script) explain(l *line, _ []string) string {
 //	  surface bot ttl=30m
 //	  plan free draw,chat free=chat active=2 gives="3 credit in 24h, 1 image in 48h"
 //	  plan pro draw active=3 debt=credit:1 retired gives="300 credit every term rollover 150, 1 image every day"
+//	  plan max draw active=3 upgrade=full grace=72h refund=keep running=stop gives="900 credit every term"
+//	  product pro_30 plan=pro period=30d prices=XTR:250,USD:499      or period=1month
+//	  product pack grant=credit:300 for=30d prices=XTR:250
 //
 // The first plan is the default one. Allowances come every day, week, month (of the calendar), anniversary or term.
 func (s *script) useCatalog(l *line, detail []string) string {
 	version := l.word("example, or a version")
-	if version == "example" {
-		s.catalog = exampleCatalog()
+	if made, ok := map[string]func() *holdfast.Catalog{"example": exampleCatalog, "sold": soldCatalog}[version]; ok {
+		s.catalog = made()
 		return fmt.Sprintf("catalog %d", s.catalog.Version)
 	}
 	catalog := &holdfast.Catalog{Version: int64(l.integer(version))}
@@ -670,6 +758,8 @@ func (s *script) useCatalog(l *line, detail []string) string {
 			catalog.Surfaces = append(catalog.Surfaces, holdfast.Surface{Name: part.word("a name"), TTL: part.duration("ttl")})
 		case "plan":
 			catalog.Plans = append(catalog.Plans, part.readPlan(len(catalog.Plans) == 0))
+		case "product":
+			catalog.Products = append(catalog.Products, part.readProduct())
 		default:
 			s.fail("a catalog has no %q", kind)
 		}
@@ -712,6 +802,8 @@ func (l *line) readPlan(isDefault bool) holdfast.Plan {
 	plan.FreeFeatures = l.list("free")
 	plan.MaxActive = int(l.integer(l.option("active")))
 	plan.DebtLimits = l.amounts("debt")
+	plan.Upgrade, plan.Grace = holdfast.UpgradePolicy(l.option("upgrade")), l.duration("grace")
+	plan.Refund, plan.RunningOnRefund = holdfast.RefundPolicy(l.option("refund")), holdfast.RunningPolicy(l.option("running"))
 	if !l.has("gives") {
 		return plan
 	}
@@ -719,6 +811,32 @@ func (l *line) readPlan(isDefault bool) holdfast.Plan {
 		plan.Allowances = append(plan.Allowances, l.readAllowance(plan, strings.Fields(text)))
 	}
 	return plan
+}
+
+func (l *line) readProduct() holdfast.Product {
+	product := holdfast.Product{Name: l.word("a name"), Plan: l.option("plan"), Period: l.period("period")}
+	for unit, amount := range l.amounts("grant") {
+		product.Grant = &holdfast.ProductGrant{Unit: unit, Amount: amount, For: l.period("for")}
+	}
+	for _, price := range l.list("prices") {
+		currency, amount, _ := strings.Cut(price, ":")
+		product.Prices = append(product.Prices, holdfast.Money{Currency: currency, Amount: l.integer(amount)})
+	}
+	return product
+}
+
+// period reads 30d or 1month.
+func (l *line) period(name string) holdfast.Period {
+	text := l.option(name)
+	days, isDays := strings.CutSuffix(text, "d")
+	months, isMonths := strings.CutSuffix(text, "month")
+	switch {
+	case isDays:
+		return holdfast.Period{Days: int(l.integer(days))}
+	case isMonths:
+		return holdfast.Period{Months: int(l.integer(months))}
+	}
+	return holdfast.Period{}
 }
 
 // readAllowance reads "3 credit in 24h" or "300 credit every term rollover 150".

@@ -42,6 +42,7 @@ type record struct {
 	account      holdfast.Account
 	grants       []*holdfast.Grant
 	reservations []*holdfast.Reservation
+	payments     []*holdfast.Payment
 	entries      []holdfast.Entry
 	events       []holdfast.Event
 	answers      map[string]storedAnswer
@@ -98,6 +99,39 @@ func exampleCatalog() *holdfast.Catalog {
 			},
 		},
 	}
+}
+
+// soldCatalog has plans that are sold: the example's pro as it is, a smaller and a larger one, and credits.
+func soldCatalog() *holdfast.Catalog {
+	catalog := exampleCatalog()
+	term := holdfast.Cycle{Term: true}
+	week := 7 * 24 * time.Hour
+	catalog.Plans = append(catalog.Plans[:1],
+		holdfast.Plan{
+			Name: "lite", Features: []string{"text.improve", "image.generate"}, MaxActive: 2, Grace: week,
+			Allowances: []holdfast.Allowance{{Key: "lite.credit", Unit: "credit", Amount: 100, Every: term}},
+		},
+		holdfast.Plan{
+			Name: "pro", Features: []string{"text.improve", "image.generate", "file.analyze"}, MaxActive: 3, Grace: 3 * 24 * time.Hour, Upgrade: holdfast.UpgradeProrated,
+			Allowances: []holdfast.Allowance{
+				{Key: "pro.credit", Unit: "credit", Amount: 300, Every: term, Rollover: 150}, {Key: "pro.image", Unit: "image", Amount: 50, Every: term},
+			},
+		},
+		holdfast.Plan{
+			Name: "max", Features: []string{"text.improve", "image.generate", "file.analyze"}, MaxActive: 5, Upgrade: holdfast.UpgradeFull,
+			Refund: holdfast.RefundAllAsDebt, RunningOnRefund: holdfast.RunningStop,
+			Allowances: []holdfast.Allowance{{Key: "max.credit", Unit: "credit", Amount: 1000, Every: term, Rollover: 500}},
+		},
+	)
+	month := holdfast.Period{Days: 30}
+	catalog.Products = []holdfast.Product{
+		{Name: "lite_30", Plan: "lite", Period: month, Prices: []holdfast.Money{{Currency: "XTR", Amount: 100}}},
+		{Name: "pro_30", Plan: "pro", Period: month, Prices: []holdfast.Money{{Currency: "XTR", Amount: 250}}},
+		{Name: "pro_month", Plan: "pro", Period: holdfast.Period{Months: 1}, Prices: []holdfast.Money{{Currency: "USD", Amount: 499}}},
+		{Name: "max_30", Plan: "max", Period: month, Prices: []holdfast.Money{{Currency: "XTR", Amount: 600}}},
+		{Name: "credits_300", Grant: &holdfast.ProductGrant{Unit: "credit", Amount: 300}, Prices: []holdfast.Money{{Currency: "XTR", Amount: 250}}},
+	}
+	return catalog
 }
 
 // command makes a command of an account by its name, with an id that only this command has.
@@ -213,9 +247,10 @@ func (w *world) load(commands ...holdfast.Command) *holdfast.State {
 	}
 	state := &holdfast.State{Account: stored.account, Zones: w.zones(stored)}
 	var overdue []*holdfast.Reservation
-	named, keys := map[holdfast.ID]bool{}, map[string]bool{}
+	named, keys, paid := map[holdfast.ID]bool{}, map[string]bool{}, map[holdfast.ID]bool{}
 	for _, command := range commands {
 		named[holdfast.ReservationOf(command.Do)] = true
+		paid[holdfast.PaymentOf(command.Do, id)] = true
 		keys[command.Key] = true
 		if due := stored.overdue(command.Do, w.now); due != nil {
 			overdue = due
@@ -223,6 +258,11 @@ func (w *world) load(commands ...holdfast.Command) *holdfast.State {
 	}
 	if len(overdue) > holdfast.MaxOverdue {
 		overdue, state.MoreOverdue = overdue[:holdfast.MaxOverdue], true
+	}
+	for _, p := range stored.payments {
+		if paid[p.ID] {
+			state.Payments = append(state.Payments, p)
+		}
 	}
 	neededGrants := map[holdfast.ID]bool{}
 	for _, r := range stored.reservations {
@@ -234,7 +274,7 @@ func (w *world) load(commands ...holdfast.Command) *holdfast.State {
 		}
 	}
 	for _, g := range stored.grants {
-		if g.Open || neededGrants[g.ID] {
+		if g.Open || neededGrants[g.ID] || !g.Payment.IsZero() && paid[g.Payment] {
 			state.Grants = append(state.Grants, g)
 		}
 	}
@@ -398,7 +438,7 @@ func (w *world) checkNothingDone(name string, outcome holdfast.Outcome, changes 
 	for _, e := range changes.Entries {
 		allowed := false
 		switch e.Kind {
-		case holdfast.EntryVoid, holdfast.EntryExpire, holdfast.EntryRollover, holdfast.EntryGrant, holdfast.EntryRepay:
+		case holdfast.EntryVoid, holdfast.EntryExpire, holdfast.EntryRollover, holdfast.EntryGrant, holdfast.EntryRepay, holdfast.EntrySubscription, holdfast.EntryRevoke:
 			allowed = true
 		case holdfast.EntryRelease, holdfast.EntryCommit: // overdue, and asked to stop or in doubt
 			before := stored.reservation(e.Reservation)
@@ -442,6 +482,9 @@ func (w *world) save(id holdfast.AccountID, changes holdfast.Changes) {
 	}
 	for i, r := range copied.Reservations {
 		w.writeReservation(stored, r, i < len(changes.NewReservations))
+	}
+	for _, p := range (&holdfast.State{Payments: changes.Payments}).Clone().Payments {
+		w.writePayment(stored, p)
 	}
 	for _, e := range changes.Entries {
 		if e.No != int64(len(stored.entries))+1 {
@@ -495,16 +538,45 @@ func (w *world) writeGrant(stored *record, g *holdfast.Grant, isNew bool) {
 		return
 	}
 	before, after := *stored.grants[i], *g
-	if after.Rolled < before.Rolled || !after.EndsAt.Equal(before.EndsAt) && (g.Allowance == "" || before.Ended(w.now)) {
+	if after.Rolled < before.Rolled || after.Revoked < before.Revoked || !after.EndsAt.Equal(before.EndsAt) && (g.Allowance == "" || before.Ended(w.now)) {
 		w.Fatalf("grant %s: what was carried over, or its end, moved as it must not: %s, was %s", g.ID, inJSON(after), inJSON(before))
 	}
 	for _, g := range []*holdfast.Grant{&before, &after} { // whatever else a grant is, never changes
-		g.Reserved, g.Used, g.Voided, g.Rolled, g.Open, g.EndsAt = 0, 0, 0, 0, false, time.Time{}
+		g.Reserved, g.Used, g.Voided, g.Rolled, g.Revoked, g.Doomed, g.Open, g.EndsAt = 0, 0, 0, 0, 0, 0, false, time.Time{}
 	}
 	if !reflect.DeepEqual(before, after) {
 		w.Fatalf("grant %s has become another one: %s, was %s", g.ID, inJSON(after), inJSON(before))
 	}
 	stored.grants[i] = g
+}
+
+// writePayment keeps a payment as stores do, as JSON. What was paid never changes; what is refunded only grows.
+func (w *world) writePayment(stored *record, p *holdfast.Payment) {
+	w.Helper()
+	read := &holdfast.Payment{}
+	w.mustHold(json.Unmarshal([]byte(inJSON(p)), read), "payment from JSON")
+	if inJSON(read) != inJSON(p) {
+		w.Fatalf("a payment does not survive its JSON: %s", inJSON(p))
+	}
+	if p.Refunded < 0 || p.Refunded > p.Amount || (p.State == holdfast.PaymentFlagged) != (p.Flag != "") {
+		w.Fatalf("a payment does not fit together: %s", inJSON(p))
+	}
+	i := slices.IndexFunc(stored.payments, func(s *holdfast.Payment) bool { return s.ID == p.ID })
+	if i < 0 {
+		stored.payments = append(stored.payments, read)
+		return
+	}
+	before, after := *stored.payments[i], *read
+	if after.Refunded < before.Refunded || after.Revoked < before.Revoked || after.Owed < before.Owed || before.Disputed && !after.Disputed {
+		w.Fatalf("of payment %s less is taken back than before: %s, was %s", p.PaymentID, inJSON(after), inJSON(before))
+	}
+	for _, p := range []*holdfast.Payment{&before, &after} {
+		p.Refunded, p.Revoked, p.Owed, p.Refunds, p.Disputed = 0, 0, 0, nil, false
+	}
+	if !reflect.DeepEqual(before, after) {
+		w.Fatalf("payment %s has become another one: %s, was %s", p.PaymentID, inJSON(after), inJSON(before))
+	}
+	stored.payments[i] = read
 }
 
 func (w *world) writeReservation(stored *record, r *holdfast.Reservation, isNew bool) {

@@ -177,7 +177,8 @@ func cycleStatement(c *holdfast.CycleNumbers) string {
 func (s *script) sideEffects(own holdfast.ID, done result) string {
 	ended := map[holdfast.ReservationState][]string{}
 	var opened []string
-	var voided, carried, repaid holdfast.Amount
+	var voided, carried, repaid, revoked, owed holdfast.Amount
+	var plans []string
 	for _, changes := range done.saved {
 		for _, r := range changes.Reservations {
 			if !r.Live() && r.ID != own && r.LateAt.IsZero() {
@@ -190,8 +191,13 @@ func (s *script) sideEffects(own holdfast.ID, done result) string {
 			}
 		}
 		for _, e := range changes.Entries {
-			if e.Kind == holdfast.EntryRepay {
+			switch plan, ok := e.PlanSet(); {
+			case e.Kind == holdfast.EntryRepay:
 				repaid -= e.Debt
+			case e.Kind == holdfast.EntryDebt && e.Reservation.IsZero():
+				owed += e.Debt
+			case ok:
+				plans = append(plans, plan)
 			}
 			for _, delta := range e.Deltas {
 				switch e.Kind {
@@ -199,14 +205,20 @@ func (s *script) sideEffects(own holdfast.ID, done result) string {
 					voided += delta.Voided
 				case holdfast.EntryRollover:
 					carried += delta.Voided
+				case holdfast.EntryRevoke:
+					revoked += delta.Voided
 				}
 			}
 		}
 	}
 	if done.Settlement != nil {
-		voided -= done.Settlement.Voided
+		voided -= max(done.Settlement.Voided-revoked, 0)
+		revoked = max(revoked-done.Settlement.Voided, 0)
 	}
 	var parts []string
+	if len(plans) > 0 && done.operation != "set_plan" {
+		parts = append(parts, "moved to "+strings.Join(plans, ", "))
+	}
 	for _, state := range []holdfast.ReservationState{holdfast.Committed, holdfast.Released, holdfast.Expired} {
 		switch names := ended[state]; {
 		case len(names) > 10:
@@ -223,6 +235,12 @@ func (s *script) sideEffects(own holdfast.ID, done result) string {
 	}
 	if len(opened) > 0 {
 		parts = append(parts, "opened "+strings.Join(opened, ", "))
+	}
+	if revoked > 0 {
+		parts = append(parts, fmt.Sprintf("revoked %d", revoked))
+	}
+	if owed > 0 {
+		parts = append(parts, fmt.Sprintf("owed %d", owed))
 	}
 	if repaid > 0 {
 		parts = append(parts, fmt.Sprintf("repaid %d", repaid))
@@ -347,11 +365,85 @@ func (s *script) accountStatement(account string, done result) string {
 	case view.Account.Blocked:
 		head += " blocked"
 	}
-	parts := []string{prefix(done) + head}
+	parts := []string{prefix(done) + head, subscriptionStatement(view.Subscription)}
 	for _, b := range view.Balances {
 		parts = append(parts, balanceStatement(&b))
 	}
 	return statement(append(parts, s.sideEffects(holdfast.ID{}, done))...)
+}
+
+// subscriptionStatement says how a subscription stands.
+func subscriptionStatement(view *holdfast.SubscriptionView) string {
+	if view == nil {
+		return ""
+	}
+	text := fmt.Sprintf("%s from %s to %s", view.Status, moment(view.Start), moment(view.End))
+	if !view.PaidUntil.Equal(view.End) {
+		text += ", paid until " + moment(view.PaidUntil)
+	}
+	if !view.GraceUntil.IsZero() {
+		text += ", grace until " + moment(view.GraceUntil)
+	}
+	if view.Next != "" {
+		text += ", then " + view.Next
+	}
+	return text
+}
+
+// paymentStatement tells what a payment came to, or what its refund took back.
+func (s *script) paymentStatement(done result) string {
+	if done.Reason != "" {
+		return s.refusalStatement("", done)
+	}
+	head := prefix(done)
+	if !done.Changed {
+		head += "unchanged "
+	}
+	return statement(head+paymentFigures(done.Payment), balanceStatement(done.Balance), s.sideEffects(holdfast.ID{}, done))
+}
+
+func paymentFigures(p *holdfast.Payment) string {
+	text := fmt.Sprintf("%s %s %s %d %s", p.State, p.PaymentID, p.Product, p.Amount, p.Currency)
+	if p.Flag != "" {
+		text += " (" + string(p.Flag) + ")"
+	}
+	if p.Plan != "" {
+		text += fmt.Sprintf(", %s from %s to %s", p.Plan, moment(p.PeriodStart), moment(p.PeriodEnd))
+	}
+	if taken := figures("refunded", p.Refunded, "revoked", p.Revoked, "owed", p.Owed); taken != "" {
+		text += ", " + taken
+	}
+	if p.Disputed {
+		text += ", disputed"
+	}
+	return text
+}
+
+// showSubscription lists the paid periods.
+func (s *script) showSubscription(l *line, _ []string) string {
+	view := s.view(l.word("an account"))
+	if view.Subscription == nil {
+		text := "no subscription, on " + view.Plan
+		if lapsed := view.Account.Lapsed; lapsed != "" {
+			text += ", lapsed from " + lapsed
+		}
+		return text
+	}
+	lines := []string{fmt.Sprintf("on %s, %s", view.Plan, subscriptionStatement(view.Subscription))}
+	for _, p := range view.Account.Subscription.Periods {
+		lines = append(lines, fmt.Sprintf("  %s from %s to %s", p.Plan, moment(p.Start), moment(p.End)))
+	}
+	return strings.Join(lines, "\n")
+}
+
+func (s *script) showPayment(l *line, _ []string) string {
+	stored, id := s.stored(l.word("an account")), l.word("a payment")
+	for _, p := range stored.payments {
+		if p.PaymentID == id {
+			return paymentFigures(p)
+		}
+	}
+	return "no payment " + id
 }
 
 func (s *script) expireStatement(done result) string {
@@ -377,7 +469,7 @@ func (s *script) showBalance(l *line, _ []string) string {
 	if !view.Exists {
 		head = fmt.Sprintf("%s, not seen yet, would be on %s", account, view.Plan)
 	}
-	parts := []string{head}
+	parts := []string{head, subscriptionStatement(view.Subscription)}
 	for _, b := range view.Balances {
 		parts = append(parts, balanceStatement(&b))
 	}
