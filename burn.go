@@ -18,12 +18,22 @@ func (d *decision) pockets(unit, feature string) []*Grant {
 	}
 	for i := range d.plan.Allowances {
 		a := &d.plan.Allowances[i]
-		if a.Unit == unit && d.state.cycle(a, d.now) == nil && !d.deleted() {
+		if a.Unit == unit && d.state.cycle(a, d.now) == nil && d.mayBegin(a) {
 			usable = append(usable, d.nextCycle(a))
 		}
 	}
 	slices.SortFunc(usable, burnsBefore)
 	return usable
+}
+
+// mayBegin reports whether a cycle of the allowance that has not begun would begin when it is taken from. What a paid period
+// gives is given once, at its beginning: a subscription in its grace has nothing that could begin.
+func (d *decision) mayBegin(a *Allowance) bool {
+	if s := d.state.Account.Subscription; a.Every.Term && s != nil {
+		period, paid := s.periodAt(d.now)
+		return paid && !period.Given
+	}
+	return !d.deleted()
 }
 
 // burnsBefore orders by priority, then soonest end (none is last), then oldest, then id: what would burn is spent before

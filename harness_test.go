@@ -369,7 +369,10 @@ func (w *world) checkResets(command holdfast.Command, outcome holdfast.Outcome, 
 	nothingLive.Reservations = nil
 	payable := func(at time.Time) bool {
 		explanation, _ := holdfast.Explain(w.catalog, nothingLive.Clone(), command, at)
-		return slices.ContainsFunc(explanation.Steps, func(step holdfast.Step) bool { return step.Check == holdfast.CheckPrice && step.Passed })
+		passed := func(check holdfast.CheckName) bool {
+			return slices.ContainsFunc(explanation.Steps, func(step holdfast.Step) bool { return step.Check == check && step.Passed })
+		}
+		return passed(holdfast.CheckPlan) && passed(holdfast.CheckPrice)
 	}
 	resets := outcome.Refusal.ResetsAt
 	if !resets.IsZero() && (!payable(resets) || payable(resets.Add(-time.Microsecond))) {

@@ -139,7 +139,8 @@ func alternatives(quotes []quote) []Alternative {
 // later grant has begun, and the pockets then in force cover it. Zero: waiting does not help. Nobody is thought to use the
 // account meanwhile: a cycle that nobody opens carries nothing over.
 func (d *decision) resetsAt(quotes []quote, feature string) time.Time {
-	if !slices.ContainsFunc(quotes, func(q quote) bool { return d.ever(q.price.Unit, feature) >= q.needed }) {
+	free := slices.ContainsFunc(d.plansToCome(), func(p *Plan) bool { return slices.Contains(p.FreeFeatures, feature) })
+	if !free && !slices.ContainsFunc(quotes, func(q quote) bool { return d.ever(q.price.Unit, feature) >= q.needed }) {
 		return time.Time{}
 	}
 	later := *d
@@ -147,8 +148,13 @@ func (d *decision) resetsAt(quotes []quote, feature string) time.Time {
 	for _, at := range d.turns(quotes) {
 		later.now = at
 		later.endGrants(func(g *Grant) time.Time { return g.EndsAt })
-		// The cycles that begin count in full here. Opened in earnest, one of a paid period would first repay what is owed.
-		if later.payable(quotes, feature) && d.at(at).payable(quotes, feature) {
+		// The cycles that begin count in full here, on the plan of today. Opened in earnest, one of a paid period would first
+		// repay what is owed, and with a subscription the plan may be another one by then.
+		maybe := d.state.Account.Subscription != nil || later.payable(quotes, feature)
+		if !maybe {
+			continue
+		}
+		if then := d.at(at); then.plan.Has(feature) && then.payable(quotes, feature) {
 			return at
 		}
 	}
@@ -163,9 +169,9 @@ func (d *decision) at(later time.Time) *decision {
 	return &then
 }
 
-// payable reports whether one of the alternatives is payable now.
+// payable reports whether one of the alternatives is payable now, or the plan has the feature free.
 func (d *decision) payable(quotes []quote, feature string) bool {
-	return slices.ContainsFunc(quotes, func(q quote) bool {
+	return slices.Contains(d.plan.FreeFeatures, feature) || slices.ContainsFunc(quotes, func(q quote) bool {
 		now := d.quote(q.price, q.needed, feature)
 		return now.payable()
 	})
@@ -174,6 +180,9 @@ func (d *decision) payable(quotes []quote, feature string) bool {
 // ever is the most that the feature could find available at once if time passed and nothing was used or came back.
 func (d *decision) ever(unit, feature string) Amount {
 	sum := d.plan.most(unit)
+	for _, plan := range d.plansToCome() {
+		sum = max(sum, plan.most(unit))
+	}
 	for _, g := range d.state.Grants {
 		if g.Unit == unit && g.Covers(feature) && !g.Ended(d.now) {
 			sum += g.Available()
@@ -182,19 +191,38 @@ func (d *decision) ever(unit, feature string) Amount {
 	return sum
 }
 
-// turns are the instants at which a pocket of the alternatives' units will begin or end, in order.
+// plansToCome are those that the passing of time alone puts the account on: what is paid for, and where it goes from there.
+func (d *decision) plansToCome() []*Plan {
+	s := d.state.Account.Subscription
+	if s == nil {
+		return nil
+	}
+	plans := []*Plan{d.catalog.PlanOf(&Account{}), d.catalog.PlanOf(&Account{Plan: s.Next})}
+	for _, p := range s.Periods {
+		plans = append(plans, d.catalog.PlanOf(&Account{Plan: p.Plan}))
+	}
+	return plans
+}
+
+// turns are the instants at which a pocket of the alternatives' units will begin or end, or the subscription goes on to
+// another period or lapses, in order.
 func (d *decision) turns(quotes []quote) []time.Time {
 	var instants []time.Time
 	for _, g := range d.state.Grants {
 		if !slices.ContainsFunc(quotes, func(q quote) bool { return q.price.Unit == g.Unit }) {
 			continue
 		}
-		for _, at := range []time.Time{g.StartsAt, g.EndsAt} {
-			if at.After(d.now) {
-				instants = append(instants, at)
-			}
+		instants = append(instants, g.StartsAt, g.EndsAt)
+	}
+	if s := d.state.Account.Subscription; s != nil {
+		for _, p := range s.Periods {
+			instants = append(instants, p.Start, p.End)
+		}
+		for _, plan := range d.plansToCome() {
+			instants = append(instants, s.end().Add(plan.Grace))
 		}
 	}
+	instants = slices.DeleteFunc(instants, func(at time.Time) bool { return !at.After(d.now) })
 	slices.SortFunc(instants, time.Time.Compare)
 	return slices.CompactFunc(instants, time.Time.Equal)
 }
@@ -271,7 +299,7 @@ func (d *decision) currentCycle(unit string) *CycleNumbers {
 			continue
 		}
 		numbers := &CycleNumbers{Granted: a.Amount}
-		if g := d.state.cycle(a, d.now); g == nil && d.deleted() {
+		if g := d.state.cycle(a, d.now); g == nil && !d.mayBegin(a) {
 			continue
 		} else if g != nil {
 			numbers = &CycleNumbers{Granted: g.Granted, Used: g.Used, Reserved: g.Reserved, Voided: g.Voided, StartsAt: g.StartsAt, EndsAt: g.EndsAt}
