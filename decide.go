@@ -59,8 +59,13 @@ func decide(catalog *Catalog, state *State, command Command, now time.Time) Outc
 	if d.leadsOn() {
 		return Outcome{Redirect: state.Account.MergedInto}
 	}
-	if put, ok := command.Do.(PutAccount); ok {
-		put.meet(d)
+	switch op := command.Do.(type) {
+	case PutAccount:
+		op.meet(d)
+	case Pay: // before time is applied: what is malformed creates no account
+		if problem := op.checkPeriod(d); problem != nil {
+			return Outcome{Reason: Invalid, Problems: []Problem{*problem}}
+		}
 	}
 	if _, alias := command.Do.(LinkAlias); !alias { // which holds nothing
 		d.advance()

@@ -702,7 +702,7 @@ func (w *world) checkCycles(stored *record) {
 	w.Helper()
 	last := map[string]*holdfast.Grant{}
 	for _, g := range stored.grants { // in the order in which they were opened
-		if g.Source != holdfast.FromAllowance {
+		if g.Source != holdfast.FromAllowance || g.Allowance == "" { // a renewal that came out of order adds to the cycle that is there
 			continue
 		}
 		if before := last[g.Allowance]; before != nil && before.EndsAt.After(latest(g.StartsAt, g.CreatedAt)) {

@@ -131,10 +131,7 @@ func (op Pay) decide(d *decision) Outcome {
 		shown := known.clone()
 		return Outcome{Changed: changed, Payment: &shown, Account: d.view()}
 	}
-	product, flag, problem := op.judge(d)
-	if problem != nil {
-		return Outcome{Reason: Invalid, Problems: []Problem{*problem}}
-	}
+	product, flag := op.judge(d)
 	// From here on the command succeeds.
 	d.open()
 	paid := &Payment{
@@ -158,41 +155,51 @@ func (op Pay) decide(d *decision) Outcome {
 }
 
 // judge says what was bought, or why nothing can be granted for it.
-func (op Pay) judge(d *decision) (*Product, Flag, *Problem) {
+func (op Pay) judge(d *decision) (*Product, Flag) {
 	account := &d.state.Account
 	product, ok := d.catalog.Product(op.Product)
 	if !ok {
-		return nil, WrongProduct, nil
-	}
-	if problem := op.checkPeriod(d, product); problem != nil {
-		return nil, "", problem
+		return nil, WrongProduct
 	}
 	price, sold := find(product.Prices, func(m *Money) bool { return m.Currency == op.Currency })
 	switch {
 	case op.Stranger:
-		return nil, WrongPerson, nil
+		return nil, WrongPerson
 	case !sold:
-		return nil, WrongCurrency, nil
+		return nil, WrongCurrency
 	case price.Amount != op.Amount && !op.Agreed:
-		return nil, WrongAmount, nil
+		return nil, WrongAmount
 	case !account.DeletedAt.IsZero():
-		return nil, PayerDeleted, nil
+		return nil, PayerDeleted
 	case account.Blocked:
-		return nil, PayerBlocked, nil
-	case product.Grant != nil && d.roomFor(&Grant{Unit: product.Grant.Unit, Granted: product.Grant.Amount}) != nil:
-		return nil, PayerTooRich, nil
-	case product.Plan != "" && account.Subscription != nil && len(account.Subscription.Periods) >= MaxPaidPeriods:
-		return nil, PayerTooRich, nil
+		return nil, PayerBlocked
+	case !d.hasRoomFor(product):
+		return nil, PayerTooRich
 	}
-	return product, "", nil
+	return product, ""
 }
 
-// checkPeriod bounds what a caller may say about a period's end.
-func (op Pay) checkPeriod(d *decision, product *Product) *Problem {
-	switch {
-	case op.PeriodEnd.IsZero():
+// hasRoomFor reports whether what the product gives stays within the bounds of an account.
+func (d *decision) hasRoomFor(product *Product) bool {
+	if product.Grant != nil {
+		return d.roomFor(&Grant{Unit: product.Grant.Unit, Granted: product.Grant.Amount}) == nil
+	}
+	if s := d.state.Account.Subscription; s != nil && len(s.Periods) >= MaxPaidPeriods {
+		return false
+	}
+	plan, ok := d.catalog.Plan(product.Plan)
+	return ok && !slices.ContainsFunc(plan.Allowances, func(a Allowance) bool {
+		return d.roomFor(&Grant{Unit: a.Unit, Granted: a.Amount}) != nil
+	})
+}
+
+// checkPeriod bounds what a caller may say about the end of a period that was not told before.
+func (op Pay) checkPeriod(d *decision) *Problem {
+	product, ok := d.catalog.Product(op.Product)
+	if _, known := d.state.Payment(op.payment(d.state.Account.ID)); op.PeriodEnd.IsZero() || !ok || known || op.Stranger {
 		return nil
-	case product.Plan == "":
+	}
+	if product.Plan == "" {
 		return &Problem{"period_end", "leave it out: the product has no period"}
 	}
 	from := d.now
@@ -228,38 +235,43 @@ func (p *Payment) reason() string {
 }
 
 // openPeriod adds a paid period. The plan that runs goes on with it, without a gap, also where it is paid early or in its
-// grace. A dearer plan begins now, and what is left of the other is kept behind it. A cheaper one begins behind what is
-// paid. Without a subscription the period begins now.
+// grace. A dearer plan begins now, for a full period, and what is left of the other is kept behind it. A cheaper one begins
+// behind what is paid. Without a subscription the period begins now.
+//
+// Where the provider says until when was paid, that is the end, but never earlier than what is paid already. An end that is
+// over, where nothing is paid by now, says nothing: the payment was told late, and pays for a full period from now on.
 func (d *decision) openPeriod(product *Product, paid *Payment, end time.Time) {
 	account := &d.state.Account
 	s := account.Subscription.clone()
 	zone := orUTC(d.state.Zones.Account)
 	period := PaidPeriod{Plan: product.Plan, Start: d.now, Payment: paid.ID}
-	switch {
-	case s == nil:
-		s = &Subscription{Anchor: d.now}
+	begins := s == nil || d.catalog.dearer(product.Plan, d.plan.Name) && s.Next != product.Plan
+	if s == nil {
+		s = &Subscription{}
+	} else if begins {
+		period.Start = earliest(d.now, s.end()) // in its grace it goes on without a gap too, so that what was left is carried over
+	} else {
+		period.Start = s.end()
+		s.Anchor, period.End = product.Period.renew(s.Anchor, period.Start, orUTC(d.state.Zones.Anchor))
+	}
+	if !period.End.After(d.now) { // it begins, or its grace was longer than the period
+		s.Anchor = d.now
 		account.Anchor, account.AnchorZone = d.now, account.TimeZone
 		d.state.Zones.Anchor = d.state.Zones.Account
 		period.End = product.Period.after(d.now, zone)
-	case d.catalog.dearer(product.Plan, d.plan.Name) && s.Next != product.Plan:
-		s.Anchor = d.now
-		period.End = product.Period.after(d.now, zone)
-	default:
-		period.Start = s.end()
-		period.End = product.Period.renew(s.Anchor, period.Start, zone)
 	}
-	if !end.IsZero() {
-		period.End = end // as the provider bills
+	if end.After(d.now) || !end.IsZero() && period.Start.After(d.now) {
+		period.End = end
+	}
+	if !period.End.After(period.Start) { // what it pays for lies within what is paid already
+		paid.Plan, paid.PeriodStart, paid.PeriodEnd = period.Plan, d.now, s.end()
+		d.addToPaid(s, period)
+		return
 	}
 	paid.Plan, paid.PeriodStart, paid.PeriodEnd = period.Plan, period.Start, period.End
-	switch {
-	case !period.End.After(period.Start): // what it pays for was paid for by a payment that came before it
-		d.addToPaid(s, period)
-		account.Subscription = s
-		return
-	case period.Start.Equal(d.now) && len(s.Periods) > 0:
+	if begins {
 		s.Periods = append([]PaidPeriod{period}, behind(s.Periods, d.now, period.End)...)
-	default:
+	} else {
 		s.Periods = append(s.Periods, period)
 	}
 	s.Cancelled = false
@@ -306,9 +318,6 @@ func (d *decision) addToPaid(s *Subscription, period PaidPeriod) {
 			ID: namedID(period.Payment, a.Key), Unit: a.Unit, Source: FromAllowance, Priority: FromAllowance.defaultPriority(),
 			Granted: a.Amount, StartsAt: d.now, EndsAt: s.end(), CreatedAt: d.now, Open: true, Payment: period.Payment,
 		}
-		if g.Ended(d.now) {
-			continue
-		}
 		d.post(note{kind: EntryGrant, unit: g.Unit}, func(p *posting) { p.issue(g) })
 		d.repay(g)
 	}
@@ -322,17 +331,18 @@ func (p Period) after(start time.Time, zone *time.Location) time.Time {
 	return start.Add(time.Duration(p.Days) * 24 * time.Hour)
 }
 
-// renew is the end of a period that continues one that is counted from the anchor: months keep their day.
-func (p Period) renew(anchor, start time.Time, zone *time.Location) time.Time {
+// renew is the end of a period that continues one that is counted from the anchor: months keep their day. Where something in
+// between was no whole number of months, they are counted from the period's own start.
+func (p Period) renew(anchor, start time.Time, zone *time.Location) (counted, end time.Time) {
 	if p.Months == 0 {
-		return p.after(start, zone)
+		return anchor, p.after(start, zone)
 	}
 	from, to := anchor.In(zone), start.In(zone)
 	months := 12*(to.Year()-from.Year()) + int(to.Month()-from.Month())
 	if !monthsAfter(from, months).Equal(start) {
-		return p.after(start, zone) // a period in between was no whole number of months
+		return start, p.after(start, zone)
 	}
-	return monthsAfter(from, months+p.Months)
+	return anchor, monthsAfter(from, months+p.Months)
 }
 
 // days is the length of the period, with months of 30 days.
