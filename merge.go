@@ -35,13 +35,22 @@ type Revocation struct {
 // such a one is merged. Changed is false where it leads there already.
 type LinkAlias struct {
 	base
-	Into AccountID
+	Into  AccountID
+	Named AccountID // how the caller named Into: what tells one request from another; zero: so
 }
 
 // Name is "alias".
 func (LinkAlias) Name() string { return "alias" }
 
-func (op LinkAlias) print(f *printer) { f.text("into", op.Into.String()) }
+func (op LinkAlias) print(f *printer) { f.target(op.Into, op.Named) }
+
+// target writes an account as it was named: what a name leads to can change between a request and its repetition.
+func (f *printer) target(id, named AccountID) {
+	if !named.IsZero() {
+		id = named
+	}
+	f.text("into", id.String())
+}
 
 func (op LinkAlias) decide(d *decision) Outcome {
 	account := &d.state.Account
@@ -64,13 +73,14 @@ func (op LinkAlias) decide(d *decision) Outcome {
 // here, and what it returns follows. Changed is false where it was merged there before.
 type MergeInto struct {
 	base
-	Into AccountID
+	Into  AccountID
+	Named AccountID // as of LinkAlias
 }
 
 // Name is "merge".
 func (MergeInto) Name() string { return "merge" }
 
-func (op MergeInto) print(f *printer) { f.text("into", op.Into.String()) }
+func (op MergeInto) print(f *printer) { f.target(op.Into, op.Named) }
 
 func (op MergeInto) decide(d *decision) Outcome {
 	account := &d.state.Account

@@ -45,6 +45,7 @@ type Engine struct {
 	queue   *queue
 	traits  store.Traits
 	waiting chan struct{}  // one for each account that is waited for
+	merging chan struct{}  // one for the merge that is under way
 	waiters sync.WaitGroup // those who wait
 
 	mu          sync.Mutex
@@ -62,6 +63,7 @@ func New(s store.Store, options Options) *Engine {
 		store: s, options: options, log: options.Logger, traits: s.Traits(),
 		queue:       newQueue(options.MaxQueue, options.MaxQueuePerAccount),
 		waiting:     make(chan struct{}, holdfast.MaxWaitedFor),
+		merging:     make(chan struct{}, 1),
 		quarantined: map[holdfast.AccountID]string{},
 	}
 }

@@ -21,40 +21,94 @@ func (e *Engine) redirect(p *pending, to holdfast.AccountID) {
 	}
 }
 
-// Merge lets one account take another one in, and returns how it is afterwards. Both are called by any of their names. It
-// may be repeated: whatever has arrived already is not sent again. An outcome with a reason says why not.
-func (e *Engine) Merge(ctx context.Context, project, into, from, actor string) (holdfast.Outcome, error) {
-	target, err := e.Resolve(ctx, project, holdfast.AccountIDOf(project, into))
-	if err != nil {
-		return holdfast.Outcome{}, err
+// Names are two names of a project's accounts, and who asks for what is done with them.
+type Names struct {
+	Project string
+	Account string // any name of an account that exists
+	Other   string // of Alias: the name that is to lead there; of Merge: any name of the account that it takes in
+	Actor   string
+	// Key is the sender's promise, as that of a command; empty: none is needed, since both calls may be repeated.
+	Key          string
+	RetryRefused bool
+}
+
+func (n Names) command(do holdfast.Operation) holdfast.Command {
+	return holdfast.Command{Project: n.Project, Account: n.Other, Actor: n.Actor, Key: n.Key, RetryRefused: n.RetryRefused, Do: do}
+}
+
+// target is the account that is named, and how it is. The outcome says why nothing can lead to it.
+func (e *Engine) target(ctx context.Context, n Names) (target holdfast.AccountID, view *holdfast.AccountView, no holdfast.Outcome, err error) {
+	if target, err = e.Resolve(ctx, n.Project, holdfast.AccountIDOf(n.Project, n.Account)); err == nil {
+		view, err = e.ViewOf(ctx, n.Project, target)
 	}
-	if view, err := e.ViewOf(ctx, project, target); err != nil || view == nil {
-		return holdfast.Outcome{Reason: holdfast.NotFound}, err
+	switch {
+	case err != nil:
+	case view == nil:
+		no.Reason = holdfast.NotFound
+	case !view.Account.DeletedAt.IsZero():
+		no = holdfast.Outcome{Reason: holdfast.AccountBlocked, Refusal: &holdfast.Refusal{MaxActive: view.MaxActive, Plan: view.Plan}}
 	}
-	source := holdfast.AccountIDOf(project, from)
-	merged, err := e.Submit(ctx, holdfast.Command{Project: project, Account: from, Actor: actor, Do: holdfast.MergeInto{Into: target}})
+	return target, view, no, err
+}
+
+// Merge lets one account take another one in, and returns how it is afterwards. It may be repeated: whatever has arrived
+// already is not sent again. An outcome with a reason says why not. After an error, repeat it: a part may have been done.
+func (e *Engine) Merge(ctx context.Context, n Names) (holdfast.Outcome, error) {
+	select { // one at a time: two accounts that are merged into each other at once would lead nowhere
+	case e.merging <- struct{}{}:
+		defer func() { <-e.merging }()
+	case <-ctx.Done():
+		return holdfast.Outcome{}, left(ctx.Err())
+	}
+	target, _, no, err := e.target(ctx, n)
+	if err != nil || no.Refused() {
+		return no, err
+	}
+	command := n.command(holdfast.MergeInto{Into: target, Named: holdfast.AccountIDOf(n.Project, n.Account)})
+	source := command.AccountID()
+	merged, err := e.Submit(ctx, command)
+	if err == nil && merged.Reason == holdfast.Invalid && source != target {
+		// It leads to another account: to the target by now, or to the one that is meant.
+		var led holdfast.AccountID
+		if led, err = e.Resolve(ctx, n.Project, source); err == nil && led == target {
+			merged = holdfast.Outcome{}
+		} else if err == nil && led != source {
+			source, command.Account, command.Target = led, "", led
+			merged, err = e.Submit(ctx, command)
+		}
+	}
 	if err != nil || merged.Refused() {
 		return merged, err
 	}
-	if err := e.sendTransfers(ctx, project, source, actor); err != nil {
-		return merged, err
+	if err := e.sendTransfers(ctx, n.Project, source, n.Actor); err != nil {
+		return merged, unfinished(err)
 	}
-	view, err := e.ViewOf(ctx, project, target)
-	merged.Account = view
-	return merged, err
+	if merged.Account, err = e.ViewOf(ctx, n.Project, target); err != nil {
+		return merged, unfinished(err)
+	}
+	return merged, nil
 }
 
-// Alias makes a name lead to an account, which is called by any of its names and must exist.
-func (e *Engine) Alias(ctx context.Context, project, account, alias, actor string) (holdfast.Outcome, error) {
-	target, err := e.Resolve(ctx, project, holdfast.AccountIDOf(project, account))
-	if err != nil {
-		return holdfast.Outcome{}, err
+// unfinished is the error of a merge that was done in part. The mover does the rest, and so does repeating it.
+func unfinished(err error) *Error {
+	return &Error{Code: OutcomeUnknown, Hint: "what the account had is on its way; repeat the request with the same key", Err: err}
+}
+
+// Alias makes a name lead to an account, and returns how that one is. Changed is false where it leads there already.
+func (e *Engine) Alias(ctx context.Context, n Names) (holdfast.Outcome, error) {
+	target, view, no, err := e.target(ctx, n)
+	if err != nil || no.Refused() {
+		return no, err
 	}
-	view, err := e.ViewOf(ctx, project, target)
-	if err != nil || view == nil {
-		return holdfast.Outcome{Reason: holdfast.NotFound}, err
+	command := n.command(holdfast.LinkAlias{Into: target, Named: holdfast.AccountIDOf(n.Project, n.Account)})
+	linked, err := e.Submit(ctx, command)
+	if err == nil && linked.Reason == holdfast.AccountExists {
+		// The account that it was made to lead to may have been merged into this one.
+		led, failed := e.Resolve(ctx, n.Project, command.AccountID())
+		if err = failed; err == nil && led == target {
+			linked = holdfast.Outcome{}
+		}
 	}
-	linked, err := e.Submit(ctx, holdfast.Command{Project: project, Account: alias, Actor: actor, Do: holdfast.LinkAlias{Into: target}})
 	linked.Account = view
 	return linked, err
 }
