@@ -22,7 +22,7 @@ type decision struct {
 func Decide(catalog *Catalog, state *State, command Command, now time.Time) Outcome {
 	outcome := decide(catalog, state, command, now)
 	if a := &state.Account; a.Project == command.Project {
-		outcome.Owner = Owner{ID: a.ID, Name: a.Name, Language: a.Language, TimeZone: a.TimeZone}
+		outcome.Owner = Owner{ID: a.ID, Name: a.Name, Language: a.Language, TimeZone: a.TimeZone, Merged: !a.MergedInto.IsZero()}
 	}
 	return outcome
 }

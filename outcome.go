@@ -40,6 +40,7 @@ type Outcome struct {
 type Owner struct {
 	ID                       AccountID // with a reservation's id it makes the public one
 	Name, Language, TimeZone string
+	Merged                   bool // another account has taken its place, and has what it had
 }
 
 // Lease is what a worker gets.
