@@ -201,8 +201,9 @@ func (c *handClock) moveTo(at time.Time) {
 	}
 }
 
-// scratchOnly shows the drill's sweeper the drill's own accounts alone. Its clock runs ahead: by it, other people's
-// reservations would look overdue.
+// scratchOnly keeps the drill's clock, which runs ahead, from everybody else. It shows the drill's sweeper the drill's own
+// accounts alone: by its clock, other people's reservations would look overdue. And it writes that they were last decided
+// about now: a server that starts afterwards takes a decision ahead of its clock for a clock that is wrong.
 type scratchOnly struct {
 	store.Store
 	isScratch func(holdfast.AccountID) bool
@@ -229,6 +230,26 @@ func (s scratchOnly) Scan(ctx context.Context, due store.Due) ([]holdfast.Accoun
 		}
 		due.After = page[len(page)-1]
 	}
+}
+
+// Begin wraps the transaction.
+func (s scratchOnly) Begin(ctx context.Context) (store.Tx, error) {
+	tx, err := s.Store.Begin(ctx)
+	return decidedNow{tx}, err
+}
+
+type decidedNow struct{ store.Tx }
+
+// Save writes no time of a decision that lies ahead.
+func (tx decidedNow) Save(ctx context.Context, changes []holdfast.Changes) error {
+	now := time.Now().UTC().Truncate(time.Microsecond)
+	changes = slices.Clone(changes)
+	for i := range changes {
+		if account := &changes[i].Account; account.DecidedAt.After(now) {
+			account.DecidedAt = now
+		}
+	}
+	return tx.Tx.Save(ctx, changes)
 }
 
 func (d *drill) isScratch(id holdfast.AccountID) bool {
