@@ -18,7 +18,7 @@ import (
 )
 
 // drillCommand runs the acceptance scenarios on the user's own database, also beside a process that serves it. It works
-// in a scratch project of its own, with a catalog of its own, and touches nobody else.
+// in scratch projects of its own, with catalogs of its own, and touches nobody else.
 type drillCommand struct{ databaseFlags }
 
 func (c drillCommand) Run(ctx context.Context, t *terminal) error {
@@ -64,7 +64,7 @@ type drill struct {
 	clock    handClock
 	store    store.Store
 	engines  []*engine.Engine // two, each with connections of its own, so that callers meet in the database and not before
-	accounts []string
+	accounts []account
 }
 
 // scenario is one thing that must hold. It returns what it counted, and an error that says what was expected and what came.
@@ -90,6 +90,16 @@ func scenarios(rounds int) []scenario {
 		{"period edge", "charged to the window it was taken from, nothing doubled", periodEdge},
 		{"unlock after a dead worker", "the old lease is worthless, the slot comes back", deadWorker},
 		{"late result", "charged from what is available, once", lateResult},
+		{"overrun: cap", "what exceeds the hold is not charged", overrunCap},
+		{"overrun: extend", "taken from what is available, the rest is not charged", overrunExtend},
+		{"overrun: debt", "as extend, the rest is owed up to the limit, repaid once", overrunDebt},
+		{"late commit: charge", "taken from what is available now, never owed", lateCharge},
+		{"late commit: absorb", "nothing is charged", lateAbsorb},
+		{"doubt, then news", "slot free, money held, no new start; anybody settles it", doubtSettled},
+		{"doubt without news", "at its expiry the feature's policy decides", doubtExpired},
+		{"cancel while it runs", "the worker is told, and says what was used", cancelRunning},
+		{"cancel, the worker dies", "released as cancelled, never tried again", cancelAbandoned},
+		{"month ends", "months keep to the 31st, what is left is carried once", monthEnds}, // the last: it moves the clock by months
 	}
 }
 
@@ -112,10 +122,7 @@ func (d *drill) onEngine(ctx context.Context, do func(store.Store, *engine.Engin
 	}
 	defer func() { err = errors.Join(err, opened.Close()) }()
 	s := scratchOnly{opened, d.isScratch}
-	catalog := drillCatalog()
-	e := engine.New(s, engine.Options{
-		Catalog: func(string) *holdfast.Catalog { return catalog }, Now: d.clock.now, Logger: d.log, SweepEvery: -1,
-	})
+	e := engine.New(s, engine.Options{Catalog: d.catalog, Now: d.clock.now, Logger: d.log, SweepEvery: -1})
 	// An interrupted drill still tidies up, so its engines outlive ctx; they stop when do returns.
 	return during(context.WithoutCancel(ctx), e, func() error { return do(s, e) })
 }
@@ -156,27 +163,6 @@ func (d *drill) row(name, holds, result, figures string) {
 }
 
 func (d *drill) print(format string, values ...any) { _, _ = fmt.Fprintf(d.out, format, values...) }
-
-// The catalog of the drill is its own, so that its figures do not depend on what the user sells.
-const (
-	drillFeature = "drill"
-	drillUnit    = "credit"
-	drillGiven   = 3 // per window
-	drillWindow  = time.Hour
-	drillTTL     = 15 * time.Minute
-	drillSlots   = 2
-)
-
-func drillCatalog() *holdfast.Catalog {
-	return &holdfast.Catalog{
-		Units:    []holdfast.Unit{{Name: drillUnit}},
-		Features: []holdfast.Feature{{Name: drillFeature, Prices: []holdfast.Price{{Unit: drillUnit, Amount: 1}}, LongestJob: drillTTL / 3, TTL: drillTTL}},
-		Plans: []holdfast.Plan{{
-			Name: "drill", Default: true, Features: []string{drillFeature}, MaxActive: drillSlots,
-			Allowances: []holdfast.Allowance{{Key: "drill", Unit: drillUnit, Amount: drillGiven, Every: holdfast.Cycle{Rolling: drillWindow}}},
-		}},
-	}
-}
 
 // handClock stands still until it is moved, and is moved forward only. It begins at the real time, and what the drill
 // reserves lasts many times longer than the drill: a sweeper that serves the same database by the real clock finds nothing
@@ -253,27 +239,18 @@ func (tx decidedNow) Save(ctx context.Context, changes []holdfast.Changes) error
 }
 
 func (d *drill) isScratch(id holdfast.AccountID) bool {
-	return slices.ContainsFunc(d.accounts, func(name string) bool { return holdfast.AccountIDOf(d.project, name) == id })
+	return slices.ContainsFunc(d.accounts, func(a account) bool { return a.id() == id })
 }
 
 // tidyAndVerify ends what a scenario left live, closes every pocket, so that the scratch project is in nobody's way when
 // a catalog is changed, and proves the ledgers.
 func tidyAndVerify(ctx context.Context, d *drill) (string, error) {
 	var found []error
-	for _, name := range d.accounts {
-		found = append(found, account{d, name}.endEverything(ctx))
+	for _, a := range d.accounts {
+		found = append(found, a.endEverything(ctx))
 	}
-	d.clock.moveTo(d.clock.now().Add(drillWindow)) // every window and every pocket has ended then
-	for _, name := range d.accounts {
-		a := account{d, name}
-		_, err := a.done(ctx, "", holdfast.PutAccount{}) // lets time do its part
-		found = append(found, err)
-		state, err := a.state(ctx)
-		if err != nil {
-			found = append(found, err)
-			continue
-		}
-		found = append(found, same(name+": active reservations", state.Account.Active, 0), same(name+": open pockets", len(state.Grants), 0))
+	for _, a := range d.accounts {
+		found = append(found, a.closePockets(ctx))
 	}
 	figures, err := d.verify(ctx)
 	return figures, errors.Join(append(found, err)...)
@@ -283,7 +260,7 @@ func (d *drill) verify(ctx context.Context) (string, error) {
 	accounts, entries := 0, int64(0)
 	var found []error
 	err := d.store.Dump(ctx, func(r store.Record) error {
-		if r.Account.Project != d.project {
+		if !d.isScratch(r.Account.ID) {
 			return nil
 		}
 		accounts++

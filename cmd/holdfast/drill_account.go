@@ -11,17 +11,22 @@ import (
 	"github.com/holdfast-dev/holdfast/store"
 )
 
-// account is one account of the drill's scratch project. Scenarios act on it by commands, and look at it by reads.
+// account is one account of the drill's scratch projects. Scenarios act on it by commands, and look at it by reads.
 type account struct {
 	*drill
-	name string
+	project, name string
 }
 
 // fresh is an account that nobody has used yet, and that the sweeper of the drill may see.
-func (d *drill) fresh(name string) account {
-	d.accounts = append(d.accounts, name)
-	return account{d, name}
+func (d *drill) fresh(name string) account { return d.freshIn(d.project, name) }
+
+func (d *drill) freshIn(project, name string) account {
+	a := account{d, project, name}
+	d.accounts = append(d.accounts, a)
+	return a
 }
+
+func (a account) id() holdfast.AccountID { return holdfast.AccountIDOf(a.project, a.name) }
 
 // on has an operation decided by one engine.
 func (a account) on(ctx context.Context, e *engine.Engine, key string, do holdfast.Operation) (holdfast.Outcome, error) {
@@ -114,7 +119,7 @@ func (a account) sweep(ctx context.Context) error {
 
 // state is the account as it is stored.
 func (a account) state(ctx context.Context) (*holdfast.State, error) {
-	page, err := a.store.Read(ctx, store.Query{Kind: store.QueryState, Project: a.project, Account: holdfast.AccountIDOf(a.project, a.name), Limit: 1})
+	page, err := a.store.Read(ctx, store.Query{Kind: store.QueryState, Project: a.project, Account: a.id(), Limit: 1})
 	if err != nil {
 		return nil, fmt.Errorf("read the account %s: %w", a.name, err)
 	}
@@ -127,7 +132,7 @@ func (a account) state(ctx context.Context) (*holdfast.State, error) {
 // reservations are those in a state, newest first; the empty state means all.
 func (a account) reservations(ctx context.Context, state holdfast.ReservationState) ([]*holdfast.Reservation, error) {
 	page, err := a.store.Read(ctx, store.Query{
-		Kind: store.QueryReservations, Project: a.project, Account: holdfast.AccountIDOf(a.project, a.name), State: state, Limit: holdfast.MaxPage,
+		Kind: store.QueryReservations, Project: a.project, Account: a.id(), State: state, Limit: holdfast.MaxPage,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read the reservations of %s: %w", a.name, err)
@@ -138,7 +143,7 @@ func (a account) reservations(ctx context.Context, state holdfast.ReservationSta
 // reservation is one as it is stored.
 func (a account) reservation(ctx context.Context, id holdfast.ID) (*holdfast.Reservation, error) {
 	page, err := a.store.Read(ctx, store.Query{
-		Kind: store.QueryReservations, Project: a.project, Account: holdfast.AccountIDOf(a.project, a.name), Reservation: id, Limit: 1,
+		Kind: store.QueryReservations, Project: a.project, Account: a.id(), Reservation: id, Limit: 1,
 	})
 	if err != nil || len(page.Reservations) != 1 {
 		return nil, errors.Join(err, fmt.Errorf("read reservation %s of %s: expected one, got %d", id, a.name, len(page.Reservations)))
@@ -149,7 +154,7 @@ func (a account) reservation(ctx context.Context, id holdfast.ID) (*holdfast.Res
 // grants are all pockets, newest first.
 func (a account) grants(ctx context.Context) ([]*holdfast.Grant, error) {
 	page, err := a.store.Read(ctx, store.Query{
-		Kind: store.QueryGrants, Project: a.project, Account: holdfast.AccountIDOf(a.project, a.name), Limit: holdfast.MaxPage,
+		Kind: store.QueryGrants, Project: a.project, Account: a.id(), Limit: holdfast.MaxPage,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read the pockets of %s: %w", a.name, err)
@@ -163,7 +168,7 @@ func (a account) has(ctx context.Context, when string, available, reserved holdf
 	if err != nil {
 		return err
 	}
-	view := holdfast.View(drillCatalog(), state, a.clock.now())
+	view := holdfast.View(a.catalog(a.project), state, a.clock.now())
 	return errors.Join(
 		same("available "+when, view.Balances[0].Available, available),
 		same("reserved "+when, view.Balances[0].Reserved, reserved),
@@ -171,7 +176,8 @@ func (a account) has(ctx context.Context, when string, available, reserved holdf
 	)
 }
 
-// endEverything releases what is live, by an operator's hand.
+// endEverything releases what is live, by an operator's hand. An account that is given something in every month is given
+// no more.
 func (a account) endEverything(ctx context.Context) error {
 	for _, state := range []holdfast.ReservationState{holdfast.Reserved, holdfast.Running} {
 		live, err := a.reservations(ctx, state)
@@ -184,5 +190,30 @@ func (a account) endEverything(ctx context.Context) error {
 			}
 		}
 	}
+	if a.project == a.monthsProject() {
+		_, err := a.done(ctx, "", holdfast.DeleteAccount{})
+		return err
+	}
 	return nil
+}
+
+// closePockets lets every pocket come to its end. That takes two rounds: what an ended month leaves is carried into the next.
+func (a account) closePockets(ctx context.Context) error {
+	for range 2 {
+		state, err := a.state(ctx)
+		if err != nil {
+			return err
+		}
+		for _, g := range state.Grants {
+			a.clock.moveTo(g.EndsAt)
+		}
+		if _, err := a.done(ctx, "", holdfast.Expire{}); err != nil { // lets time do its part
+			return err
+		}
+	}
+	state, err := a.state(ctx)
+	if err != nil {
+		return err
+	}
+	return errors.Join(same(a.name+": active reservations", state.Account.Active, 0), same(a.name+": open pockets", len(state.Grants), 0))
 }

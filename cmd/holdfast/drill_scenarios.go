@@ -285,7 +285,7 @@ func periodEdge(ctx context.Context, d *drill) (string, error) {
 		if err != nil {
 			return nil, err
 		}
-		ends := holdfast.View(drillCatalog(), state, d.clock.now()).Balances[0].ResetsAt
+		ends := holdfast.View(a.catalog(a.project), state, d.clock.now()).Balances[0].ResetsAt
 		d.clock.moveTo(ends.Add(-time.Second))
 		r, err := a.reserve(ctx, window+", in the last second", 1)
 		if err != nil {

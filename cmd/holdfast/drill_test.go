@@ -30,8 +30,18 @@ var everyRow = []string{
 	`period edge .* ok +windows of 3: used 3, then used 1 and voided 2\n`,
 	`unlock after a dead worker .* ok +2 leases, 3 stale calls, slot free\n`,
 	`late result .* ok +held 2, 1 available: charged 1, unbilled 1\n`,
-	`verify .* ok +8 accounts, \d+ entries\n`,
-	`\n9 of 9 hold\.`,
+	`overrun: cap .* ok +held 18, used 25, 5 available: charged 18, unbilled 7\n`,
+	`overrun: extend .* ok +held 18, used 25, 5 available: charged 23, unbilled 2\n`,
+	`overrun: debt .* ok +held 18, used 25, 5 available: charged 23, owed 1, unbilled 1\n`,
+	`late commit: charge .* ok +held 10, swept, 4 available: charged 4, unbilled 6\n`,
+	`late commit: absorb .* ok +held 10, swept, 4 available: charged 0, unbilled 10\n`,
+	`doubt, then news .* ok +active 2 → 1 → 2, held 1, settled without the lease\n`,
+	`doubt without news .* ok +held 2: release expired, charge committed 2\n`,
+	`cancel while it runs .* ok +held 5, three fifths used: charged 3, returned 2\n`,
+	`cancel, the worker dies .* ok +held 2, returned 2, 1 attempt\n`,
+	`month ends .* ok +Jan 31, Feb 28, Mar 31; carried 100, then 50 more\n`,
+	`verify .* ok +19 accounts, \d+ entries\n`,
+	`\n19 of 19 hold\.`,
 }
 
 // inTemporary is a database file of the test's own.
@@ -243,6 +253,47 @@ func TestDrillFindsWhatIsWrongWithAStore(t *testing.T) {
 				return c
 			},
 		}, "verify"},
+		"it takes cap for extend": {&brokenStore{load: policies(func(r *holdfast.Reservation, p *holdfast.Policies) {
+			if r.Feature == drillCaps {
+				p.Overrun = holdfast.OverrunExtend
+			}
+		})}, "overrun: cap"},
+		"it forgets the policy of an overrun": {&brokenStore{load: policies(func(_ *holdfast.Reservation, p *holdfast.Policies) {
+			p.Overrun = ""
+		})}, "overrun: extend"},
+		"it forgets what is owed": {&brokenStore{
+			load: func(s *holdfast.State) { s.Account.Debts = nil },
+		}, "overrun: debt"},
+		"it takes charge for absorb": {&brokenStore{load: policies(func(_ *holdfast.Reservation, p *holdfast.Policies) {
+			p.LateCommit = holdfast.LateAbsorb
+		})}, "late commit: charge"},
+		"it forgets the policy of a late commit": {&brokenStore{load: policies(func(_ *holdfast.Reservation, p *holdfast.Policies) {
+			p.LateCommit = ""
+		})}, "late commit: absorb"},
+		"it forgets the doubt": {&brokenStore{load: policies(func(r *holdfast.Reservation, _ *holdfast.Policies) {
+			r.InDoubt = false
+		})}, "doubt, then news"},
+		"it forgets the policy of a doubt": {&brokenStore{load: policies(func(_ *holdfast.Reservation, p *holdfast.Policies) {
+			p.InDoubt = ""
+		})}, "doubt without news"},
+		"it forgets that a worker was asked to stop": {&brokenStore{load: policies(func(r *holdfast.Reservation, _ *holdfast.Policies) {
+			r.CancelRequestedAt = time.Time{}
+		})}, "cancel while it runs"},
+		"it expires what was asked to stop": {&brokenStore{load: policies(func(r *holdfast.Reservation, _ *holdfast.Policies) {
+			if !r.CancelRequestedAt.IsZero() && r.Quantity == 2 {
+				r.CancelRequestedAt = time.Time{}
+			}
+		})}, "cancel, the worker dies"},
+		"its accounts are a day older": {&brokenStore{
+			load: func(s *holdfast.State) { s.Account.CreatedAt = s.Account.CreatedAt.Add(-24 * time.Hour) },
+		}, "month ends"},
+		"it forgets what was carried over": {&brokenStore{
+			load: func(s *holdfast.State) {
+				for _, g := range s.Grants {
+					g.Rolled = 0
+				}
+			},
+		}, "month ends"},
 		"its last writer wins": {&brokenStore{unfenced: true}, "last unit × 4, 2 callers"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -257,6 +308,15 @@ func TestDrillFindsWhatIsWrongWithAStore(t *testing.T) {
 				t.Errorf("exit %d, and the row %q must fail\n%s", code, fault.row, out)
 			}
 		})
+	}
+}
+
+// policies spoils the reservations that are read.
+func policies(spoil func(*holdfast.Reservation, *holdfast.Policies)) func(*holdfast.State) {
+	return func(s *holdfast.State) {
+		for _, r := range s.Reservations {
+			spoil(r, &r.Policies)
+		}
 	}
 }
 
