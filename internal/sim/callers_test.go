@@ -13,28 +13,6 @@ import (
 	"github.com/holdfast-dev/holdfast/engine"
 )
 
-// tariff has everything that decisions can turn on: two ways to pay, plans with less and with more, allowances whose
-// cycles end while a simulation runs.
-var tariff = &holdfast.Catalog{
-	Version: 1,
-	Units:   []holdfast.Unit{{Name: "credit"}, {Name: "image"}},
-	Features: []holdfast.Feature{
-		{Name: "draw", Prices: []holdfast.Price{{Unit: "image", Amount: 1}, {Unit: "credit", Amount: 5}}, LongestJob: 5 * time.Second, TTL: 20 * time.Second},
-		{Name: "text", Prices: []holdfast.Price{{Unit: "credit", Amount: 1}}, LongestJob: 4 * time.Second, TTL: 12 * time.Second},
-	},
-	Surfaces: []holdfast.Surface{{Name: "slow", TTL: 30 * time.Second}},
-	Plans: []holdfast.Plan{
-		{Name: "free", Default: true, Features: []string{"draw", "text"}, MaxActive: 3, Allowances: []holdfast.Allowance{
-			{Key: "free_credit", Unit: "credit", Amount: 7, Every: holdfast.Cycle{Rolling: 45 * time.Second}},
-		}},
-		{Name: "pro", Features: []string{"draw", "text"}, FreeFeatures: []string{"text"}, MaxActive: 5, Allowances: []holdfast.Allowance{
-			{Key: "pro_credit", Unit: "credit", Amount: 15, Every: holdfast.Cycle{Rolling: 60 * time.Second}},
-			{Key: "pro_image", Unit: "image", Amount: 2, Every: holdfast.Cycle{Rolling: 15 * time.Second}},
-		}},
-		{Name: "mini", Features: []string{"text"}, MaxActive: 2},
-	},
-}
-
 const longestHold = holdfast.HoldFactor * 30 * time.Second
 
 // who are the accounts: two of one project are busy, one is seldom asked for, and one has its namesake's name elsewhere.
@@ -179,14 +157,18 @@ func (w *world) settleOne() {
 // wait lets time pass: often hardly any, sometimes until just before, at or after an instant that something turns on.
 func (w *world) wait() {
 	var d time.Duration
-	switch dice := w.random.IntN(100); {
+	dice := w.random.IntN(100)
+	if w.hurry && w.chance(80) {
+		dice = 0
+	}
+	switch {
 	case dice < 60:
 		d = w.upTo(50 * time.Millisecond)
 	case dice < 78:
 		d = w.upTo(2 * time.Second)
-	case dice < 98:
+	case dice < 96:
 		p := pick(w, w.places)
-		if instants := w.instants(w.now(p)); len(instants) > 0 {
+		if instants := w.instants(w.now(p), soon); len(instants) > 0 {
 			at := instants[w.random.IntN(min(3, len(instants)))].Add(time.Duration(w.random.IntN(3)-1) * time.Microsecond)
 			d = max(0, at.Sub(w.now(p)))
 			w.note("it will be %s for server %s", at.Sub(genesis), p.name)
@@ -197,15 +179,23 @@ func (w *world) wait() {
 			}
 			return
 		}
-	default:
+	case dice < 97:
 		d = w.upTo(60 * time.Second)
+	default: // until a day ends, or a month
+		p := pick(w, w.places)
+		if instants := w.instants(w.now(p), 400*24*time.Hour); len(instants) > 0 {
+			d = max(0, pick(w, instants).Sub(w.now(p)))
+		}
 	}
 	w.note("%s pass", d)
 	w.pass(d)
 }
 
-// instants are the times ahead at which something begins or ends, in order.
-func (w *world) instants(now time.Time) []time.Time {
+// soon is how far ahead an instant may lie for somebody to wait for it; for what ends in days, time passes seldom.
+const soon = 3 * time.Minute
+
+// instants are the times ahead, up to that far, at which something begins or ends, in order.
+func (w *world) instants(now time.Time, ahead time.Duration) []time.Time {
 	var all []time.Time
 	for _, a := range who {
 		seen := w.accounts[holdfast.AccountIDOf(a.project, a.name)]
@@ -223,7 +213,7 @@ func (w *world) instants(now time.Time) []time.Time {
 			}
 		}
 	}
-	all = slices.DeleteFunc(all, func(at time.Time) bool { return at.Before(now) })
+	all = slices.DeleteFunc(all, func(at time.Time) bool { return at.Before(now) || at.After(now.Add(ahead)) })
 	slices.SortFunc(all, time.Time.Compare)
 	return slices.CompactFunc(all, time.Time.Equal)
 }
@@ -257,8 +247,8 @@ func (w *world) call(p *place) {
 	a := who[[]int{0, 0, 0, 0, 1, 1, 2, 3}[w.random.IntN(8)]]
 	i := &intention{number: len(w.intentions) + 1, project: a.project, name: a.name}
 	i.do = w.operation(i)
-	dry, _ := i.do.(holdfast.Reserve)
-	if needsKey(i.do) && !dry.DryRun || !dry.DryRun && w.chance(25) {
+	dry := holdfast.IsDryRun(i.do)
+	if needsKey(i.do) && !dry || !dry && w.chance(25) {
 		i.key = fmt.Sprint("k", i.number)
 		if w.chance(20) { // a key that others use too, for the same and for other requests
 			i.key = fmt.Sprint("shared", w.random.IntN(6))
@@ -275,7 +265,7 @@ func (w *world) call(p *place) {
 
 func needsKey(op holdfast.Operation) bool {
 	switch op.(type) {
-	case holdfast.Reserve, holdfast.AddGrant, holdfast.Adjust, holdfast.Refund:
+	case holdfast.Reserve, holdfast.Charge, holdfast.AddGrant, holdfast.Adjust, holdfast.Refund:
 		return true
 	}
 	return false
@@ -361,22 +351,22 @@ func (w *world) operation(i *intention) holdfast.Operation {
 		return dice < 0
 	}
 	switch {
-	case less(30):
-		reserve := holdfast.Reserve{Feature: pick(w, []string{"draw", "text", "text"}), DryRun: w.chance(6)}
-		if w.chance(40) {
-			reserve.Quantity = holdfast.Amount(1 + w.random.IntN(5))
+	case i.number > 30 && (i.project == "q" || i.name == "cid") && w.chance(3):
+		return holdfast.DeleteAccount{}
+	case w.owes(i.account()) && w.chance(12):
+		return holdfast.AddGrant{Unit: "credit", Amount: holdfast.Amount(1 + w.random.IntN(8)), Source: holdfast.FromPurchase}
+	case less(28):
+		return w.reserve()
+	case less(4):
+		charge := holdfast.Charge{Reserve: w.reserve()}
+		if w.chance(50) {
+			charge.Amount = amount(w.random.IntN(40))
 		}
-		if w.chance(10) {
-			reserve.Surface = "slow"
-		}
-		if w.chance(20) {
-			reserve.TTL = time.Second + w.upTo(20*time.Second)
-		}
-		return reserve
-	case less(5):
+		return charge
+	case less(6):
 		grant := holdfast.AddGrant{
 			Unit: pick(w, []string{"credit", "credit", "image"}), Amount: holdfast.Amount(1 + w.random.IntN(8)),
-			Source: pick(w, []holdfast.Source{holdfast.FromPromo, holdfast.FromPurchase}),
+			Source: pick(w, []holdfast.Source{holdfast.FromPromo, holdfast.FromPurchase, holdfast.FromCorrection}),
 		}
 		if w.chance(15) {
 			grant.StartsAt = w.clock.Add(w.upTo(10 * time.Second))
@@ -391,8 +381,12 @@ func (w *world) operation(i *intention) holdfast.Operation {
 	case less(3):
 		return holdfast.Adjust{Unit: "credit", Amount: pick(w, []holdfast.Amount{-5, -2, -1, 1, 3, 6}), Reason: "correction"}
 	case less(3):
-		return holdfast.SetPlan{Plan: pick(w, []string{"free", "pro", "pro", "mini"})}
-	case less(2):
+		return holdfast.SetPlan{Plan: pick(w, []string{"free", "pro", "pro", "club", "club", "mini"})}
+	case less(3):
+		if w.chance(50) {
+			zone := pick(w, zones)
+			return holdfast.PutAccount{TimeZone: &zone}
+		}
 		blocked, notices := w.chance(20), w.chance(50)
 		return holdfast.PutAccount{Blocked: &blocked, Notices: &notices}
 	}
@@ -407,10 +401,21 @@ func (w *world) operation(i *intention) holdfast.Operation {
 			token = pick(w, r.tokens)
 		}
 	}
+	now := w.accounts[r.account].reservations[r.id]
+	switch asked := !now.CancelRequestedAt.IsZero(); {
+	case now.InDoubt && w.chance(50): // anybody may say how it ended
+		token = ""
+	case now.InDoubt && w.chance(20):
+		token = "a guess"
+	case asked && now.Live() && w.chance(40):
+		return holdfast.Start{ReservationID: r.id, Worker: "w", Token: w.token()}
+	case !asked && now.State == holdfast.Running && now.Policies.CancelRunning == holdfast.CancelRequest && w.chance(20):
+		return holdfast.Cancel{ReservationID: r.id}
+	}
 	// What there is to do differs once a worker has begun.
-	weights := []int{40, 5, 15, 10, 12, 6, 12}
+	weights := []int{46, 3, 12, 7, 9, 4, 10, 8, 1}
 	if len(r.tokens) > 0 {
-		weights = []int{12, 25, 28, 12, 4, 7, 12}
+		weights = []int{8, 15, 22, 6, 14, 4, 10, 6, 15}
 	}
 	dice = w.random.IntN(100)
 	switch {
@@ -420,17 +425,37 @@ func (w *world) operation(i *intention) holdfast.Operation {
 		return holdfast.Heartbeat{ReservationID: r.id, LeaseToken: token, Lease: 5*time.Second + w.upTo(10*time.Second)}
 	case less(weights[2]):
 		commit := holdfast.Commit{ReservationID: r.id, LeaseToken: token}
-		switch w.random.IntN(4) {
-		case 0:
+		switch dice := w.random.IntN(100); {
+		case dice < 25:
 			commit.Amount = amount(w.random.IntN(9))
-		case 1:
+		case dice < 50 && !now.Price.ByUsage():
 			commit.Quantity = amount(w.random.IntN(3))
+		case now.Price.ByUsage() && dice < 95, dice < 55:
+			commit.Usage = w.usage(30, 24)
+			if w.chance(60) { // far beyond what anybody had thought
+				commit.Usage["out"] += 60
+			}
 		}
 		return commit
 	case less(weights[3]):
 		return holdfast.Release{ReservationID: r.id, LeaseToken: token, Cause: pick(w, []string{"", "failed", "provider_unavailable"})}
 	case less(weights[4]):
 		return holdfast.Cancel{ReservationID: r.id}
+	case less(weights[7]):
+		extend := holdfast.Extend{ReservationID: r.id, LeaseToken: token}
+		if w.chance(50) {
+			extend.TTL = time.Second + w.upTo(30*time.Second)
+		}
+		switch {
+		case extend.TTL > 0 && w.chance(40):
+		case now.Price.ByUsage():
+			extend.Usage = w.usage(40, 20)
+		default:
+			extend.Quantity = amount(1 + w.random.IntN(4))
+		}
+		return extend
+	case less(weights[8]):
+		return holdfast.InDoubt{ReservationID: r.id, LeaseToken: token}
 	case less(weights[5]):
 		force := holdfast.Force{ReservationID: r.id, End: holdfast.EndRelease, Reason: "stuck"}
 		if w.chance(50) {
@@ -440,6 +465,10 @@ func (w *world) operation(i *intention) holdfast.Operation {
 	default:
 		if charged := w.charged(r.account); len(charged) > 0 && w.chance(85) {
 			r = pick(w, charged)
+			owing := slices.IndexFunc(charged, func(k *work) bool { return w.accounts[k.account].reservations[k.id].Debt > 0 })
+			if owing >= 0 && w.chance(60) {
+				r = charged[owing]
+			}
 		}
 		refund := holdfast.Refund{ReservationID: r.id, Reason: "bad picture"}
 		if w.chance(60) {
@@ -452,15 +481,47 @@ func (w *world) operation(i *intention) holdfast.Operation {
 	}
 }
 
+func (w *world) owes(account holdfast.AccountID) bool {
+	seen := w.accounts[account]
+	return seen != nil && len(seen.row.Debts) > 0
+}
+
+// reserve asks for something, in all the ways in which it can be asked for.
+func (w *world) reserve() holdfast.Reserve {
+	reserve := holdfast.Reserve{Feature: pick(w, []string{"draw", "text", "text", "chat", "loan", "loan"}), DryRun: w.chance(6)}
+	switch feature, _ := tariff.Feature(reserve.Feature); {
+	case feature.ByUsage():
+		reserve.Usage = w.usage(20, 12)
+	case w.chance(40):
+		reserve.Quantity = holdfast.Amount(1 + w.random.IntN(5))
+	}
+	if w.chance(10) {
+		reserve.Surface = "slow"
+	}
+	if w.chance(20) {
+		reserve.TTL = time.Second + w.upTo(20*time.Second)
+	}
+	return reserve
+}
+
+// usage is some, up to so much in and so much out, and seldom of a kind that has no rate.
+func (w *world) usage(in, out int) map[string]holdfast.Amount {
+	usage := map[string]holdfast.Amount{"in": holdfast.Amount(w.random.IntN(in + 1)), "out": holdfast.Amount(w.random.IntN(out + 1))}
+	if w.chance(10) {
+		usage["seconds"] = 3
+	}
+	return usage
+}
+
 // charged are the newest reservations that something was paid for.
 func (w *world) charged(account holdfast.AccountID) []*work {
 	var found []*work
 	for _, k := range w.known[account] {
-		if w.accounts[account].reservations[k.id].Charged() > 0 {
+		if w.accounts[account].reservations[k.id].Charged()+w.accounts[account].reservations[k.id].Debt > 0 {
 			found = append(found, k)
 		}
 	}
-	return found[max(0, len(found)-3):]
+	return found[max(0, len(found)-4):]
 }
 
 func amount(n int) *holdfast.Amount {
@@ -496,10 +557,9 @@ func (w *world) describe(c *holdfast.Command) string {
 	}
 	switch do := c.Do.(type) {
 	case holdfast.Reserve:
-		text += fmt.Sprintf(" %s × %d for %s", do.Feature, max(1, do.Quantity), do.TTL)
-		if do.DryRun {
-			text += ", only asking"
-		}
+		text += describeReserve(do)
+	case holdfast.Charge:
+		text += describeReserve(do.Reserve) + ", used " + figure(do.Amount, nil, nil)
 	case holdfast.AddGrant:
 		text += fmt.Sprintf(" %d %s as %s from %s to %s for %v", do.Amount, do.Unit, do.Source, since(do.StartsAt), since(do.EndsAt), do.Features)
 	case holdfast.Adjust:
@@ -508,6 +568,9 @@ func (w *world) describe(c *holdfast.Command) string {
 		text += " " + do.Plan
 	case holdfast.PutAccount:
 		text += fmt.Sprint(" blocked ", do.Blocked != nil && *do.Blocked)
+		if do.TimeZone != nil {
+			text += fmt.Sprintf(" zone %q", *do.TimeZone)
+		}
 	case holdfast.Start:
 		text += " as " + do.Token
 	case holdfast.Heartbeat:
@@ -515,11 +578,15 @@ func (w *world) describe(c *holdfast.Command) string {
 	case holdfast.Release:
 		text += " with " + do.LeaseToken
 	case holdfast.Commit:
-		text += fmt.Sprintf(" %s with %s", figure(do.Amount, do.Quantity), do.LeaseToken)
+		text += fmt.Sprintf(" %s with %s", figure(do.Amount, do.Quantity, do.Usage), do.LeaseToken)
+	case holdfast.Extend:
+		text += fmt.Sprintf(" to %s for %s with %s", figure(nil, do.Quantity, do.Usage), do.TTL, do.LeaseToken)
+	case holdfast.InDoubt:
+		text += " with " + do.LeaseToken
 	case holdfast.Force:
-		text += fmt.Sprintf(" %s %s", do.End, figure(do.Amount, nil))
+		text += fmt.Sprintf(" %s %s", do.End, figure(do.Amount, nil, nil))
 	case holdfast.Refund:
-		text += " " + figure(do.Amount, nil)
+		text += fmt.Sprintf(" %s %s", figure(do.Amount, nil, nil), do.Ended)
 	}
 	if c.Key != "" {
 		text += " key " + c.Key
@@ -534,12 +601,22 @@ func since(at time.Time) string {
 	return at.Sub(genesis).String()
 }
 
-func figure(amount, quantity *holdfast.Amount) string {
+func describeReserve(do holdfast.Reserve) string {
+	text := fmt.Sprintf(" %s × %d %v for %s", do.Feature, max(1, do.Quantity), do.Usage, do.TTL)
+	if do.DryRun {
+		text += ", only asking"
+	}
+	return text
+}
+
+func figure(amount, quantity *holdfast.Amount, usage map[string]holdfast.Amount) string {
 	switch {
 	case amount != nil:
 		return fmt.Sprint(*amount)
 	case quantity != nil:
 		return fmt.Sprint("quantity ", *quantity)
+	case usage != nil:
+		return fmt.Sprint("usage ", usage)
 	}
 	return "all"
 }
@@ -553,7 +630,7 @@ func (w *world) begin() {
 	w.calm = true
 	for _, a := range who[:2] {
 		for _, do := range []holdfast.Operation{
-			holdfast.PutAccount{}, holdfast.AddGrant{Unit: "credit", Amount: 8, Source: holdfast.FromPurchase}, holdfast.SetPlan{Plan: pick(w, []string{"free", "pro"})},
+			holdfast.PutAccount{}, holdfast.AddGrant{Unit: "credit", Amount: 8, Source: holdfast.FromPurchase}, holdfast.SetPlan{Plan: pick(w, []string{"free", "pro", "club"})},
 		} {
 			i := &intention{number: len(w.intentions) + 1, project: a.project, name: a.name, do: do}
 			if needsKey(do) {
@@ -638,7 +715,11 @@ func (w *world) finish() {
 			w.intentions = append(w.intentions, i)
 			w.submit(pick(w, w.places), i, w.newID())
 			w.drain()
-			if last := i.sent[0]; last.err != nil || last.outcome.Refused() {
+			last := i.sent[0]
+			if deleted := !seen.row.DeletedAt.IsZero(); deleted && last.err == nil && last.outcome.Reason == holdfast.AccountBlocked {
+				continue
+			}
+			if last.err != nil || last.outcome.Refused() {
 				w.breaks("everything came back, and yet %s is told %s %v", last, last.outcome.Reason, last.err)
 			}
 		}
@@ -703,6 +784,9 @@ func (w *world) answerText(o *holdfast.Outcome) string {
 	}
 	if r := o.Reservation; r != nil {
 		text += fmt.Sprintf(", %s %s reserved %d used %d", w.name(r.ID, "r"), r.State, r.Reserved, r.Charged())
+		if r.Debt+r.Unbilled > 0 {
+			text += fmt.Sprintf(" owed %d unbilled %d", r.Debt, r.Unbilled)
+		}
 	}
 	if o.Changed {
 		text += ", changed"

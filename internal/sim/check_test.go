@@ -121,6 +121,7 @@ func (w *world) verify(id holdfast.AccountID) {
 			w.breaks("%s: entry %d, %s, has %d outbox rows", name, e.No, e.Kind, told[e.No])
 		}
 	}
+	w.obeys(a, name)
 	for _, r := range a.listed {
 		if r.State == holdfast.Committed && overrun[r.ID] != r.Unbilled {
 			w.breaks("%s: %s has %d unbilled, and events tell of %d", name, w.name(r.ID, "r"), r.Unbilled, overrun[r.ID])
@@ -152,12 +153,15 @@ func each[T any](list []T) iter.Seq2[T, error] {
 func (w *world) lawful(name string, r *holdfast.Reservation) {
 	switch r.State {
 	case holdfast.Released:
-		if r.Charged() != 0 || r.Unbilled != 0 {
+		if r.Charged() != 0 || r.Unbilled != 0 || r.Debt != 0 {
 			w.breaks("%s: %s was released and charged %d", name, w.name(r.ID, "r"), r.Charged())
 		}
 	case holdfast.Expired:
-		if r.Used != 0 || r.LateUsed > r.Reserved || r.LateUsed > 0 && r.LateAt.IsZero() {
+		if r.Used != 0 || r.Debt != 0 || r.LateUsed > r.Reserved || r.LateUsed > 0 && r.LateAt.IsZero() {
 			w.breaks("%s: %s has expired and was charged %d, late %d", name, w.name(r.ID, "r"), r.Used, r.LateUsed)
+		}
+		if !r.CancelRequestedAt.IsZero() {
+			w.breaks("%s: %s was asked to stop, and expired", name, w.name(r.ID, "r"))
 		}
 		if r.EndedAt.Before(r.ExpiresAt) {
 			w.breaks("%s: %s was to live until %s and expired at %s", name, w.name(r.ID, "r"), r.ExpiresAt.Sub(genesis), r.EndedAt.Sub(genesis))
@@ -190,6 +194,12 @@ func (w *world) compare(before, after *account) {
 	}
 	for _, g := range before.order {
 		now, ok := after.grants[g.ID]
+		if ok && movable(g) && !now.EndsAt.Equal(g.EndsAt) && !now.EndsAt.Before(before.row.DecidedAt) {
+			w.seen["zone moved a cycle's end"]++
+			moved := *g
+			moved.EndsAt = now.EndsAt
+			g = &moved
+		}
 		if !ok || !reflect.DeepEqual(born(now), born(g)) {
 			w.breaks("%s: grant %s changed from %+v to %+v", name, w.name(g.ID, "g"), g, now)
 		}
@@ -208,15 +218,18 @@ func sameEntry(a, b holdfast.Entry) bool { return reflect.DeepEqual(a, b) }
 // born is what a grant was made with, which never changes.
 func born(g *holdfast.Grant) holdfast.Grant {
 	made := *g
-	made.Reserved, made.Used, made.Voided, made.Open = 0, 0, 0, false
+	made.Reserved, made.Used, made.Voided, made.Rolled, made.Open = 0, 0, 0, 0, false
 	return made
 }
 
-// frozen is what was decided at the reserve.
+// movable grants are cycles of the calendar, and what was carried into them: in another zone they end at another time.
+func movable(g *holdfast.Grant) bool { return allowance(g.Allowance).Every.Calendar != "" }
+
+// frozen is what was decided at the reserve, and what nothing changes. How much is held may grow.
 func frozen(r *holdfast.Reservation) holdfast.Reservation {
 	return holdfast.Reservation{
-		ID: r.ID, Feature: r.Feature, Quantity: r.Quantity, Price: r.Price, Reserved: r.Reserved, Key: r.Key, Surface: r.Surface,
-		CatalogVersion: r.CatalogVersion, TTL: r.TTL, CreatedAt: r.CreatedAt,
+		ID: r.ID, Feature: r.Feature, Price: r.Price, Policies: r.Policies, Key: r.Key, Surface: r.Surface,
+		CatalogVersion: r.CatalogVersion, TTL: r.TTL, MaxHold: r.MaxHold, CreatedAt: r.CreatedAt,
 	}
 }
 
@@ -226,7 +239,8 @@ func (w *world) wentOn(name string, before, after *holdfast.Reservation, owner *
 	if !reflect.DeepEqual(frozen(before), frozen(after)) {
 		w.breaks("%s: what was decided for %s changed from %+v to %+v", name, id, before, after)
 	}
-	if after.ExpiresAt.Before(before.ExpiresAt) || after.Attempts < before.Attempts || after.Refunded < before.Refunded {
+	asked := before.CancelRequestedAt.IsZero() && !after.CancelRequestedAt.IsZero() // then it lives only as long as its lease
+	if !asked && after.ExpiresAt.Before(before.ExpiresAt) || after.Reserved < before.Reserved || after.Quantity < before.Quantity || after.Attempts < before.Attempts || after.Refunded < before.Refunded {
 		w.breaks("%s: %s went back from %+v to %+v", name, id, before, after)
 	}
 	if before.Live() {
@@ -239,9 +253,13 @@ func (w *world) wentOn(name string, before, after *holdfast.Reservation, owner *
 		if after.State == holdfast.Expired {
 			w.seen["expired"]++
 		}
+		if before.InDoubt && (after.Attempts != before.Attempts || after.Live() && !after.InDoubt) {
+			w.breaks("%s: %s was in doubt, and was started again: %+v, then %+v", name, id, before, after)
+		}
+		w.askedToStop(name, before, after)
 		return
 	}
-	if after.State != before.State || !after.EndedAt.Equal(before.EndedAt) || after.Cause != before.Cause || after.Used != before.Used || after.LeaseToken != before.LeaseToken {
+	if after.State != before.State || after.Reserved != before.Reserved || after.Debt != before.Debt || !after.EndedAt.Equal(before.EndedAt) || after.Cause != before.Cause || after.Used != before.Used || after.LeaseToken != before.LeaseToken {
 		w.breaks("%s: %s ended as %s at %s, and then as %s at %s", name, id,
 			before.State, before.EndedAt.Sub(genesis), after.State, after.EndedAt.Sub(genesis))
 	}
@@ -303,6 +321,7 @@ func (w *world) saved(s *save, before *account) {
 			w.refused(s, before, &answer, f.intention.do)
 		}
 	}
+	w.follows(s, before)
 }
 
 func maxActive(plan string) int {
@@ -323,15 +342,16 @@ func (w *world) judge(c *call) {
 	name := w.accountName(id)
 	reservation := holdfast.ReservationOf(op)
 	seen := w.accounts[id]
-	dry := false
-	if reserve, ok := op.(holdfast.Reserve); ok {
-		dry = reserve.DryRun
-	}
+	dry := holdfast.IsDryRun(op)
 	switch o.Reason {
 	case holdfast.Invalid:
-		switch op.(type) {
+		switch op := op.(type) {
 		case holdfast.AddGrant, holdfast.Force: // its end has passed meanwhile; more than is reserved
 			return
+		case holdfast.Commit:
+			if r := seen.reservations[reservation]; !namesItsFigure(op, r) {
+				return
+			}
 		}
 		w.breaks("%s is told that it is invalid: %v", c, o.Problems)
 	case holdfast.NotFound:
@@ -353,7 +373,7 @@ func (w *world) judge(c *call) {
 	if seen == nil && !dry {
 		w.breaks("%s is answered, and %s is not stored", c, name)
 	}
-	if seen != nil && o.Owner.Name != c.intention.name {
+	if seen != nil && o.Owner.Name != c.intention.name && (o.Owner.Name != holdfast.Erased || seen.row.DeletedAt.IsZero()) {
 		w.breaks("%s for %s is told about %q", c, name, o.Owner.Name)
 	}
 	if c.command.Key != "" && !dry {
@@ -369,10 +389,18 @@ func (w *world) judge(c *call) {
 	}
 }
 
-// kept checks an answer under a key: it was saved before it was told, and it is the same for everybody, for ever.
+// kept checks an answer under a key: it was saved before it was told, and it is the same for everybody, for ever. When the
+// account is deleted, what is personal in it is gone.
 func (w *world) kept(c *call, account holdfast.AccountID) {
 	records := w.records[recordKey{account, c.command.Key}]
-	same := func(r record) bool { return bytes.Equal(r.text, text(&c.outcome)) }
+	answer := text(&c.outcome)
+	same := func(r record) bool { return bytes.Equal(r.text, answer) }
+	if !w.accounts[account].row.DeletedAt.IsZero() {
+		same = func(r record) bool {
+			r.outcome.ForgetPerson()
+			return bytes.Equal(r.text, answer) || bytes.Equal(text(&r.outcome), answer)
+		}
+	}
 	i := slices.IndexFunc(records, same)
 	// Where two in one batch ask for a fresh decision, only the second's refusal is kept.
 	retried := slices.ContainsFunc(w.intentions, func(i *intention) bool { return i.key == c.command.Key && i.retryRefused })
@@ -404,7 +432,8 @@ func (w *world) shown(c *call, seen *account) {
 	switch {
 	case !reflect.DeepEqual(frozen(told), frozen(stored)),
 		rank(told) > rank(stored), told.Attempts > stored.Attempts, told.Refunded > stored.Refunded,
-		told.ExpiresAt.After(stored.ExpiresAt),
+		told.ExpiresAt.After(stored.ExpiresAt) && told.CancelRequestedAt.Equal(stored.CancelRequestedAt),
+		told.Reserved > stored.Reserved,
 		told.Attempts == stored.Attempts && told.LeaseToken != stored.LeaseToken,
 		!told.Live() && (told.State != stored.State || !told.EndedAt.Equal(stored.EndedAt) || told.Used != stored.Used || told.Cause != stored.Cause),
 		!told.LateAt.IsZero() && (told.LateUsed != stored.LateUsed || !told.LateAt.Equal(stored.LateAt)):
@@ -421,6 +450,22 @@ func (w *world) done(c *call) {
 	switch op := c.command.Do.(type) {
 	case holdfast.Reserve:
 		wrong = r == nil || r.Feature != op.Feature || r.State != holdfast.Reserved
+	case holdfast.Charge:
+		if !op.DryRun {
+			figure := r.Reserved
+			if op.Amount != nil {
+				figure = *op.Amount
+			}
+			wrong = r.Feature != op.Feature || r.State != holdfast.Committed || r.Charged()+r.Debt+r.Unbilled != figure
+		}
+	case holdfast.Extend:
+		token, needs = op.LeaseToken, o.Changed && r.LeaseToken != ""
+		wrong = !r.Live() || r.Reserved < bound(op, r) && r.CancelRequestedAt.IsZero() // what was asked to stop grows no more
+	case holdfast.InDoubt:
+		token, needs = op.LeaseToken, true
+		wrong = r.State != holdfast.Running || !r.InDoubt
+	case holdfast.DeleteAccount:
+		wrong = o.Account.Account.DeletedAt.IsZero() || o.Account.Account.Active > 0
 	case holdfast.Start:
 		wrong = r.State != holdfast.Running || o.Lease.Token != r.LeaseToken || c.command.Key == "" && o.Lease.Token != op.Token
 	case holdfast.Heartbeat:
@@ -429,19 +474,19 @@ func (w *world) done(c *call) {
 	case holdfast.Commit:
 		token, needs = op.LeaseToken, o.Changed && r.LeaseToken != ""
 		wrong = r.State != holdfast.Committed && (r.State != holdfast.Expired || r.LateAt.IsZero())
-		figure := r.Reserved
-		if op.Amount != nil {
-			figure = *op.Amount
+		wrong = wrong || r.Charged()+r.Debt+r.Unbilled != reported(op, r)
+		if o.Changed && !o.Replayed && !namesItsFigure(op, r) {
+			w.breaks("%s does not say how much, and is charged all the same: %s, %s", c, w.describe(&c.command), w.answerText(o))
 		}
-		if op.Quantity != nil {
-			figure = r.Price.Amount * *op.Quantity
-		}
-		wrong = wrong || r.Charged()+r.Unbilled != figure
 	case holdfast.Release:
 		token, needs = op.LeaseToken, o.Changed && r.LeaseToken != ""
 		wrong = r.State != holdfast.Released
 	case holdfast.Cancel:
-		wrong = r.State != holdfast.Released || o.Changed && r.Attempts > 0
+		if requested := r.State == holdfast.Running; requested {
+			wrong = r.CancelRequestedAt.IsZero() || r.Policies.CancelRunning != holdfast.CancelRequest || r.InDoubt
+		} else {
+			wrong = r.State != holdfast.Released || o.Changed && r.Attempts > 0
+		}
 	case holdfast.Refund:
 		wrong = op.Amount != nil && o.Settlement.Returned+o.Settlement.Voided != *op.Amount
 	case holdfast.AddGrant:
@@ -451,12 +496,12 @@ func (w *world) done(c *call) {
 		w.breaks("%s asked for %s and got %s", c, w.describe(&c.command), w.answerText(o))
 	}
 	// A replay under a key is the answer of whoever was first, whose token it was.
-	if needs && !o.Replayed && token != r.LeaseToken {
+	if needs && !o.Replayed && token != r.LeaseToken && !(token == "" && c.command.Do.Name() != "in_doubt" && !late(r) && doubted(r.ID, w.accounts[c.command.AccountID()])) {
 		w.breaks("%s may not: its token is %q, and %s is leased to %q", c, token, w.name(r.ID, "r"), r.LeaseToken)
 	}
 	if s := o.Settlement; s != nil && o.Changed && !s.Late && c.command.Do.Name() != "refund" {
-		if r.Used+s.Returned+s.Voided != r.Reserved {
-			w.breaks("%s: of %d reserved %d were used, %d came back and %d were voided", c, r.Reserved, r.Used, s.Returned, s.Voided)
+		if used := usedOfHeld(r); used+s.Returned+s.Voided != r.Reserved {
+			w.breaks("%s: of %d reserved %d were used, %d came back and %d were voided", c, r.Reserved, used, s.Returned, s.Voided)
 		}
 	}
 }
@@ -475,32 +520,34 @@ func (w *world) said(c *call, seen *account) {
 		sent = op.LeaseToken
 	case holdfast.Release:
 		sent = op.LeaseToken
+	case holdfast.Extend:
+		sent = op.LeaseToken
+	case holdfast.InDoubt:
+		sent = op.LeaseToken
 	}
 	wrong := false
 	switch c.outcome.Reason {
 	case holdfast.AlreadyEnded:
 		wrong = r.Live()
 		if commit, ok := c.command.Do.(holdfast.Commit); ok {
-			figure := r.Reserved
-			if commit.Amount != nil {
-				figure = *commit.Amount
-			}
-			if commit.Quantity != nil {
-				figure = r.Price.Amount * *commit.Quantity
-			}
+			figure := reported(commit, r)
 			wrong = wrong || !slices.ContainsFunc(seen.events, func(e holdfast.Event) bool {
 				return e.Kind == holdfast.EventReportedAfterEnd && e.Reservation == r.ID && e.Figure == figure
 			})
 		}
 	case holdfast.AlreadyRunning:
 		wrong = r.State != holdfast.Running || sent != "" && sent == r.LeaseToken && !c.outcome.Replayed
+		if _, cancels := c.command.Do.(holdfast.Cancel); cancels {
+			wrong = wrong || r.Policies.CancelRunning == holdfast.CancelRequest && !r.InDoubt
+		}
 	case holdfast.StaleLease:
-		_, beats := c.command.Do.(holdfast.Heartbeat)
-		wrong = sent == r.LeaseToken && (!beats || r.State == holdfast.Running) && !c.outcome.Replayed
+		worker := c.command.Do.Name() == "heartbeat" || c.command.Do.Name() == "in_doubt" // needs a lease, and not only no other's
+		wrong = sent == r.LeaseToken && (!worker || r.State == holdfast.Running) && !c.outcome.Replayed
+		wrong = wrong || r.InDoubt && sent == "" && !worker
 	case holdfast.NotCommitted:
 		wrong = r.State == holdfast.Committed || !r.LateAt.IsZero()
 	case holdfast.RefundExceedsUsed:
-		wrong = *c.command.Do.(holdfast.Refund).Amount <= r.Charged()-r.Refunded
+		wrong = *c.command.Do.(holdfast.Refund).Amount <= r.Charged()+r.Debt-r.Refunded
 	}
 	if wrong {
 		w.breaks("%s is refused by accident: it asked for %s and is told %s, with %+v", c, w.describe(&c.command), w.answerText(&c.outcome), r)

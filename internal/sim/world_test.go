@@ -33,6 +33,7 @@ type world struct {
 	random *rand.Rand
 	rates  faultstore.Plan
 	calm   bool // no faults any more
+	hurry  bool // much is done in a short time
 
 	data     *memory.Store
 	places   []*place
@@ -108,7 +109,8 @@ func (w *world) breaks(format string, args ...any) {
 	panic(broken{fmt.Sprintf(format, args...)})
 }
 
-var genesis = time.Date(2026, 12, 1, 10, 0, 0, 0, time.UTC)
+// genesis is two minutes before a month ends in Berlin; in the other zones it ends later, or has ended.
+var genesis = time.Date(2027, 1, 31, 22, 58, 0, 0, time.UTC)
 
 func newWorld(seed uint64) *world {
 	w := &world{
@@ -127,6 +129,7 @@ func newWorld(seed uint64) *world {
 		MaxQueue:   []int{6, 100}[w.random.IntN(2)],
 		SweepEvery: 3 * time.Second, RetryFor: 2 * time.Second, DrainFor: 2 * time.Second,
 	}
+	w.hurry = w.chance(50)
 	for _, name := range []string{"one", "two"} {
 		w.places = append(w.places, &place{name: name})
 	}
