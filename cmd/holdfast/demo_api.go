@@ -32,22 +32,28 @@ type apiAnswer struct {
 	status   int
 	replayed bool
 
-	ID          string    `json:"id"`
-	State       string    `json:"state"`
-	Unit        string    `json:"unit"`
-	Reserved    int64     `json:"reserved"`
-	Used        int64     `json:"used"`
-	ExpiresAt   time.Time `json:"expires_at"`
-	LeaseToken  string    `json:"lease_token"`
-	Changed     *bool     `json:"changed"`
-	Language    string    `json:"language"`
-	Reason      string    `json:"reason"`
-	Detail      string    `json:"detail"`
-	Needed      int64     `json:"needed"`
-	Available   int64     `json:"available"`
-	Held        int64     `json:"held"`
-	Active      int       `json:"active"`
-	MaxActive   int       `json:"max_active"`
+	ID         string    `json:"id"`
+	State      string    `json:"state"`
+	Unit       string    `json:"unit"`
+	Reserved   int64     `json:"reserved"`
+	Used       int64     `json:"used"`
+	ExpiresAt  time.Time `json:"expires_at"`
+	LeaseToken string    `json:"lease_token"`
+	Changed    *bool     `json:"changed"`
+	Language   string    `json:"language"`
+	Reason     string    `json:"reason"`
+	Detail     string    `json:"detail"`
+	Needed     int64     `json:"needed"`
+	Available  int64     `json:"available"`
+	Held       int64     `json:"held"`
+	Active     int       `json:"active"`
+	MaxActive  int       `json:"max_active"`
+	Plan       string    `json:"plan"`
+	Returned   int64     `json:"returned"`
+
+	Estimated       bool             `json:"estimated"`
+	AffordableUsage map[string]int64 `json:"affordable_usage"`
+
 	Reservation *struct { // of already_ended: as it is
 		State string `json:"state"`
 		Used  int64  `json:"used"`

@@ -38,7 +38,7 @@ func (s *story) believes(ctx context.Context, must belief) error {
 	view := holdfast.View(s.catalogs.of(devProject), state, time.Now().UTC())
 	balance := view.Balances[0]
 	if balance.Cycle == nil {
-		return errors.New("the free plan has no allowance of " + balance.Unit)
+		return errors.New("the plan has no allowance of " + balance.Unit)
 	}
 
 	s.print("\n    the database believes\n")
@@ -62,8 +62,15 @@ func (s *story) believes(ctx context.Context, must belief) error {
 	}
 	title = "ledger"
 	for _, e := range entries {
-		line(title, fmt.Sprintf("entry %d", e.No), string(e.Kind), describeDeltas(e.Deltas),
-			fmt.Sprintf("then %d available, %d reserved", e.Available, e.Reserved), "by "+e.Actor)
+		moved, then := describeDeltas(e.Deltas), fmt.Sprintf("then %d available, %d reserved", e.Available, e.Reserved)
+		switch e.Unit {
+		case balance.Unit:
+		case "": // no money moved
+			moved, then = e.Reason, ""
+		default:
+			moved += " " + e.Unit
+		}
+		line(title, fmt.Sprintf("entry %d", e.No), string(e.Kind), moved, then, "by "+e.Actor)
 		title = ""
 	}
 	if len(entries) == 0 {

@@ -34,6 +34,7 @@ type story struct {
 const (
 	ann         = "telegram:42"
 	demoFeature = "text.improve"
+	demoChat    = "chat.completion"
 	// demoTTLSeconds is how long a press is held without a worker. Once started, it is held as long again, or as long as
 	// the lease; so both are the same, and the story waits for one of them.
 	demoTTLSeconds = demoLeaseSeconds
@@ -55,6 +56,8 @@ func (s *story) chapters() []chapter {
 		{"A worker, in a process of its own, begins the job, and is killed. Nobody will ever tell how the job ended.", s.workerDies},
 		{"Its lease passes, and then the reservation's time. The sweeper gives the credit back, untouched.", s.sweeperFrees},
 		{"Ann presses once more. Another worker finishes, tells so twice, and then a release comes too late.", s.finish},
+		{"Ann is on pro now: 300 credits a month. A chat is priced by usage: 1 credit per 1,000 tokens in, 4 per 1,000 out. Nobody knows\n" +
+			"   beforehand how long the answer will be, so the most is held, what was used is charged, and the difference comes back.", s.chat},
 		{"Verify reads the whole ledger and adds it up again.", s.verify},
 	}
 }
@@ -264,6 +267,67 @@ func (s *story) finish(ctx context.Context) error {
 	return s.believes(ctx, belief{available: 0, reserved: 0, active: 0, used: 3})
 }
 
+// chat is work whose price is known afterwards only: asked for too much, estimated, held, and settled by what was used.
+func (s *story) chat(ctx context.Context) error {
+	plan, err := s.call(ctx, apiCall{method: http.MethodPost, path: "/v1/accounts/" + ann + "/subscription", body: map[string]any{"plan": "pro"}})
+	if err != nil {
+		return err
+	}
+	s.called(plan, "POST", "subscription", "", "plan %s", plan.Plan)
+	if err := errors.Join(same("status", plan.status, http.StatusOK), same("plan", plan.Plan, "pro")); err != nil {
+		return err
+	}
+	usage := func(in, out int) map[string]any { return map[string]any{"input_token": in, "output_token": out} }
+	ask := func(key, language string, usage map[string]any) (*apiAnswer, error) {
+		body := map[string]any{"account": ann, "feature": demoChat, "usage": usage}
+		if key == "" {
+			body["dry_run"] = true
+		}
+		return s.call(ctx, apiCall{method: http.MethodPost, path: "/v1/reservations", key: key, language: language, body: body})
+	}
+
+	asked, err := ask("", "en", usage(1200, 100_000))
+	if err != nil {
+		return err
+	}
+	s.called(asked, "POST", "reservations", "", "only asked, for 1,200 in and 100,000 out: %s", asked.Reason)
+	s.print("\n    the estimate %s\n    in English   %s\n\n", describeEstimate(asked), asked.Detail)
+	if err := errors.Join(
+		same("status", asked.status, http.StatusOK),
+		same("its reason", asked.Reason, string(holdfast.Insufficient)),
+		same("it is an estimate", asked.Estimated, true),
+		same("the estimate", describeEstimate(asked), "402 credits at most, 300 are available; 897 in and 74,775 out could be paid"),
+	); err != nil {
+		return err
+	}
+	const key = "chat-1"
+	held, err := ask(key, "", usage(1200, 4096))
+	if err != nil {
+		return err
+	}
+	s.called(held, "POST", "reservations", key, "1,200 in and at most 4,096 out: %s", describeAnswer(held))
+	if err := errors.Join(same("status of "+key, held.status, http.StatusCreated), same("held", held.Reserved, 18)); err != nil {
+		return err
+	}
+	if err := s.believes(ctx, belief{available: 282, reserved: 18, active: 1, used: 0}); err != nil {
+		return err
+	}
+	committed, err := s.verb(ctx, held.ID, "commit", map[string]any{"usage": usage(1200, 1500)})
+	if err != nil {
+		return err
+	}
+	s.print("\n")
+	s.called(committed, "POST", "…/commit", "", "1,200 in and 1,500 out were used: %s, used %d, returned %d", committed.State, committed.Used, committed.Returned)
+	if err := errors.Join(
+		same("status of the commit", committed.status, http.StatusOK),
+		same("used", committed.Used, 8), // 1.2 and 6, rounded up once
+		same("returned", committed.Returned, 10),
+	); err != nil {
+		return err
+	}
+	return s.believes(ctx, belief{available: 292, reserved: 0, active: 0, used: 8})
+}
+
 func (s *story) verify(ctx context.Context) error {
 	result, err := verify(ctx, s.database)
 	if err != nil {
@@ -332,6 +396,19 @@ func describeAnswer(a *apiAnswer) string {
 		return fmt.Sprintf("%s %d %s", a.State, a.Reserved, a.Unit)
 	}
 	return fmt.Sprintf("%s: needed %d, available %d, held %d, active %d of %d", a.Reason, a.Needed, a.Available, a.Held, a.Active, a.MaxActive)
+}
+
+// describeEstimate says what work that is priced by usage may cost, and how much of it could be paid.
+func describeEstimate(a *apiAnswer) string {
+	return fmt.Sprintf("%d %ss at most, %d are available; %s in and %s out could be paid", a.Needed, a.Unit, a.Available,
+		thousands(a.AffordableUsage["input_token"]), thousands(a.AffordableUsage["output_token"]))
+}
+
+func thousands(n int64) string {
+	if n < 1000 {
+		return fmt.Sprint(n)
+	}
+	return fmt.Sprintf("%s,%03d", thousands(n/1000), n%1000)
 }
 
 // called prints a line about a call: what was asked, under which key, and what was answered.

@@ -127,6 +127,10 @@ func TestDemoChargesOnceForTwoPressesAndALostWorker(t *testing.T) {
 		"the same commit again":                 `POST  …/commit +200  committed, used 1, changed: false\n`,
 		"the release that comes too late":       `POST  …/release +409  already_ended: it stays committed, used 1\n`,
 		"what is charged in the end":            `account +telegram:42 +available 0 +reserved 0 +used 3 of 3 +active 0 of 1\n`,
+		"the estimate":                          `only asked, for 1,200 in and 100,000 out: insufficient\n\n +the estimate 402 credits at most, 300 are available; 897 in and 74,775 out could be paid\n`,
+		"what a chat holds":                     `key chat-1   201  1,200 in and at most 4,096 out: reserved 18 credit\n`,
+		"what a chat costs":                     `1,200 in and 1,500 out were used: committed, used 8, returned 10\n`,
+		"what is left of the month":             `account +telegram:42 +available 292 +reserved 0 +used 8 of 300 +active 0 of 3\n`,
 		"verify":                                `every ledger adds up \(accounts: 1\)\n`,
 		"the sum":                               `\nPressed 3 times, delivered 5 times, one worker lost: charged once.\n$`,
 	} {
@@ -138,9 +142,9 @@ func TestDemoChargesOnceForTwoPressesAndALostWorker(t *testing.T) {
 		pattern string
 		want    int
 	}{
-		"commits in the ledger":     {`entry \d+ +commit `, 3},
+		"commits in the ledger":     {`entry \d+ +commit `, 4},
 		"expiries in the ledger":    {`entry \d+ +expire `, 1},
-		"reserves in the ledger":    {`entry \d+ +reserve `, 4},
+		"reserves in the ledger":    {`entry \d+ +reserve `, 5},
 		"presses that got a credit": {`key press-\d  201  reserved 1 credit\n`, 2},
 	} {
 		if got := len(regexp.MustCompile(count.pattern).FindAllString(text, -1)); got != count.want {
