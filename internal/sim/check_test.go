@@ -396,10 +396,12 @@ func (w *world) kept(c *call, account holdfast.AccountID) {
 	answer := text(&c.outcome)
 	same := func(r record) bool { return bytes.Equal(r.text, answer) }
 	if !w.accounts[account].row.DeletedAt.IsZero() {
-		same = func(r record) bool {
-			r.outcome.ForgetPerson()
-			return bytes.Equal(r.text, answer) || bytes.Equal(text(&r.outcome), answer)
+		forgotten := func(o holdfast.Outcome) []byte {
+			o.ForgetPerson()
+			return text(&o)
 		}
+		answer = forgotten(c.outcome)
+		same = func(r record) bool { return bytes.Equal(forgotten(r.outcome), answer) }
 	}
 	i := slices.IndexFunc(records, same)
 	// Where two in one batch ask for a fresh decision, only the second's refusal is kept.
