@@ -172,7 +172,12 @@ func (c *call) first(name string, query store.Query) (store.Page, *answer) {
 		a := c.invalid(c.problems)
 		return store.Page{}, &a
 	}
-	c.account, c.accountName = holdfast.AccountIDOf(c.key.Project, name), name
+	account, err := c.api.Engine.Resolve(c.context(), c.key.Project, holdfast.AccountIDOf(c.key.Project, name))
+	if err != nil {
+		a := c.failed(err)
+		return store.Page{}, &a
+	}
+	c.account, c.accountName = account, name
 	page, err := c.read(query)
 	switch {
 	case errors.Is(err, store.ErrCursor):

@@ -30,6 +30,12 @@ type Engine interface {
 	ViewOf(ctx context.Context, project string, account holdfast.AccountID) (*holdfast.AccountView, error)
 	// Explain says why a reserve would be granted or refused now, or what is wrong with it.
 	Explain(ctx context.Context, command holdfast.Command) (*holdfast.Explanation, []holdfast.Problem, error)
+	// Resolve is the account that a name, or another name of it, means.
+	Resolve(ctx context.Context, project string, account holdfast.AccountID) (holdfast.AccountID, error)
+	// Alias makes a name lead to an account, and Merge lets an account take another one in. The outcome has the account as it
+	// is afterwards.
+	Alias(ctx context.Context, names engine.Names) (holdfast.Outcome, error)
+	Merge(ctx context.Context, names engine.Names) (holdfast.Outcome, error)
 	// Read answers one page.
 	Read(ctx context.Context, query store.Query) (store.Page, error)
 	// Catalog is the project's newest one; nil: it has none.

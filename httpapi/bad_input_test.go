@@ -253,6 +253,20 @@ func TestBadInputIsNamedAndMovesNothing(t *testing.T) {
 	bad("a query on a reservation", "GET", path+"?explain=1", "", "", "explain")
 	bad("a query on a call", "POST", path+"/commit?amount=1", "", `{}`, "amount")
 
+	// Names. The other one is looked at before anything is done with either.
+	for _, c := range []struct{ path, field string }{{"/aliases", "alias"}, {"/merge", "from"}} {
+		for _, name := range []string{`""`, `"a b"`, `"a/b"`, `"a%b"`, `"` + strings.Repeat("a", 129) + `"`, `"a\u0000"`, `"\ud800"`, `7`, `null`, `[]`, `"ann"`} {
+			bad(c.field+" "+name[:min(len(name), 9)], "POST", "/v1/accounts/ann"+c.path, "k", `{"`+c.field+`": `+name+`}`, c.field)
+		}
+		bad("no "+c.field, "POST", "/v1/accounts/ann"+c.path, "k", `{}`, c.field)
+		bad("no body with "+c.field, "POST", "/v1/accounts/ann"+c.path, "k", ``, c.field)
+		bad("no name to link "+c.field+" to", "POST", "/v1/accounts/a%20b"+c.path, "k", `{"`+c.field+`": "web:7"}`, "account")
+		bad("two names that are none, by "+c.field, "POST", "/v1/accounts/a%20b"+c.path, "k", `{"`+c.field+`": "", "to": 1}`, "account", c.field, "to")
+		bad("256 bytes of key with "+c.field, "POST", "/v1/accounts/ann"+c.path, strings.Repeat("k", 256), `{"`+c.field+`": "web:7"}`, keyField)
+	}
+	bad("a merge without a key", "POST", "/v1/accounts/ann/merge", "", `{"from": "web:7"}`, keyField)
+	bad("a merge without anything", "POST", "/v1/accounts/ann/merge", "", ``, keyField, "from")
+
 	for _, c := range calls {
 		t.Run(c.name, func(t *testing.T) {
 			s.t = t

@@ -45,12 +45,17 @@ type call struct {
 	from     source             // where its command stands
 	problems []holdfast.Problem // what the edge found wrong so far
 	unread   bool               // the body could not be read, so its fields are not missed
+	send     sender             // how its command is sent; nil: to the engine's Submit
 
 	// The account that the call is about, once it is known.
 	account     holdfast.AccountID
 	accountName string
+	otherName   string // besides it
 	owner       holdfast.Owner
 }
+
+// sender has a command decided.
+type sender func(context.Context, holdfast.Command) (holdfast.Outcome, error)
 
 func (c *call) context() context.Context { return c.request.Context() }
 
@@ -212,7 +217,11 @@ func (c *call) submit() answer {
 	if wrong != nil {
 		return *wrong
 	}
-	outcome, err := c.api.Engine.Submit(c.context(), command)
+	send := c.send
+	if send == nil {
+		send = c.api.Engine.Submit
+	}
+	outcome, err := send(c.context(), command)
 	return c.answer(&command, &outcome, err)
 }
 
@@ -232,12 +241,27 @@ func (c *call) complete(command *holdfast.Command) *answer {
 	return nil
 }
 
+// needsKey misses the key of a call whose command is not one that creates.
+func (c *call) needsKey() {
+	if c.request.Header.Get(keyHeader) == "" {
+		check := holdfast.Command{Account: "any", Do: holdfast.TakeOver{}} // which is: the core words what is missing
+		c.problems = merge(c.problems, check.Check(), c.from.keyField())
+	}
+}
+
 // answer tells what became of the call's command.
 func (c *call) answer(command *holdfast.Command, outcome *holdfast.Outcome, err error) answer {
 	if err != nil {
 		return c.failed(err)
 	}
 	c.account, c.accountName, c.owner = command.AccountID(), command.Account, outcome.Owner
+	if !outcome.Owner.ID.IsZero() {
+		c.account = outcome.Owner.ID // a name of before led there
+	}
+	var unread error
+	if outcome.Balance != nil && outcome.Owner.Merged && !outcome.Replayed {
+		outcome.Balance, unread = c.balanceOfNow(outcome.Balance.Unit) // it is done either way: null says too little, 503 too much
+	}
 	if c.accountName == "" {
 		c.accountName = outcome.Owner.Name // a reservation was named by its own id
 	}
@@ -250,7 +274,28 @@ func (c *call) answer(command *holdfast.Command, outcome *holdfast.Outcome, err 
 	if outcome.Replayed {
 		a = a.with(replayedHeader, "true")
 	}
+	if unread != nil {
+		a.cause = unread
+	}
 	return a
+}
+
+// balanceOfNow is what the account that has taken the call's account's place has in a unit: that is what its person has.
+func (c *call) balanceOfNow(unit string) (*holdfast.Balance, error) {
+	account, err := c.api.Engine.Resolve(c.context(), c.key.Project, c.account)
+	if err != nil {
+		return nil, err
+	}
+	view, err := c.api.Engine.ViewOf(c.context(), c.key.Project, account)
+	if err != nil || view == nil {
+		return nil, err
+	}
+	for i := range view.Balances {
+		if view.Balances[i].Unit == unit {
+			return &view.Balances[i], nil
+		}
+	}
+	return nil, nil
 }
 
 // shape is what the core finds wrong without looking at anything else. The engine checks again, and so does the decision.

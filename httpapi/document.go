@@ -289,11 +289,14 @@ func (d *description) problems(r *route, op *huma.Operation) {
 // problemBody is what a problem of this reason looks like.
 func problemBody(reason holdfast.Reason) any {
 	switch reason {
-	case holdfast.Insufficient, holdfast.HeldByActive, holdfast.TooManyActive, holdfast.AccountBlocked, holdfast.FeatureNotInPlan:
+	case holdfast.Insufficient, holdfast.HeldByActive, holdfast.TooManyActive, holdfast.AccountBlocked, holdfast.FeatureNotInPlan, holdfast.SubscriptionInactive:
 		return Refusal{}
 	}
-	if reason == reasonInUse {
+	switch reason {
+	case reasonInUse:
 		return CatalogInUse{}
+	case holdfast.AccountExists: // no reservation is in it
+		return Problem{}
 	}
 	if reason.Recorded() {
 		return Ended{}

@@ -73,6 +73,10 @@ func (e *smallEngine) Submit(ctx context.Context, command holdfast.Command) (hol
 			return holdfast.Outcome{}, err
 		}
 	}
+	return e.submit(command)
+}
+
+func (e *smallEngine) submit(command holdfast.Command) (holdfast.Outcome, error) {
 	e.commands++
 	binary.BigEndian.PutUint64(command.ID[:8], uint64(e.commands))
 	if start, ok := command.Do.(holdfast.Start); ok {
@@ -86,11 +90,15 @@ func (e *smallEngine) Submit(ctx context.Context, command holdfast.Command) (hol
 		state.Account.ID = id
 	}
 	outcome := holdfast.Decide(e.catalogs[command.Project], state, command, e.now)
+	if !outcome.Redirect.IsZero() {
+		command.Account, command.Target = "", outcome.Redirect
+		return e.submit(command)
+	}
 	if outcome.DryRun {
 		return outcome, nil
 	}
 	if changes, changed := state.Changes(); changed {
-		saved := &holdfast.State{Account: changes.Account, Grants: state.Grants, Reservations: state.Reservations, Answers: state.Answers}
+		saved := &holdfast.State{Account: changes.Account, Grants: state.Grants, Reservations: state.Reservations, Answers: state.Answers, Payments: state.Payments}
 		saved.Account.Version++
 		if err := saved.Check(); err != nil {
 			panic(err)
@@ -117,10 +125,59 @@ func (e *smallEngine) SubmitAll(ctx context.Context, commands []holdfast.Command
 	return results
 }
 
+func (e *smallEngine) Resolve(_ context.Context, _ string, account holdfast.AccountID) (holdfast.AccountID, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.resolve(account), nil
+}
+
+func (e *smallEngine) resolve(account holdfast.AccountID) holdfast.AccountID {
+	for {
+		state, ok := e.states[account]
+		if !ok || state.Account.MergedInto.IsZero() {
+			return account
+		}
+		account = state.Account.MergedInto
+	}
+}
+
+func (e *smallEngine) Alias(ctx context.Context, n engine.Names) (holdfast.Outcome, error) {
+	return e.link(ctx, n, func(into holdfast.AccountID) holdfast.Operation { return holdfast.LinkAlias{Into: into} })
+}
+
+func (e *smallEngine) Merge(ctx context.Context, n engine.Names) (holdfast.Outcome, error) {
+	return e.link(ctx, n, func(into holdfast.AccountID) holdfast.Operation { return holdfast.MergeInto{Into: into} })
+}
+
+// link lets a name lead to an account, and whatever it had arrive there.
+func (e *smallEngine) link(ctx context.Context, n engine.Names, do func(holdfast.AccountID) holdfast.Operation) (holdfast.Outcome, error) {
+	into, _ := e.Resolve(ctx, n.Project, holdfast.AccountIDOf(n.Project, n.Account))
+	if view, err := e.ViewOf(ctx, n.Project, into); view == nil || err != nil {
+		return holdfast.Outcome{Reason: holdfast.NotFound}, err
+	}
+	outcome, err := e.Submit(ctx, holdfast.Command{Project: n.Project, Account: n.Other, Key: n.Key, Actor: n.Actor, Do: do(into)})
+	if err != nil || outcome.Refused() {
+		return outcome, err
+	}
+	from := holdfast.AccountIDOf(n.Project, n.Other)
+	for _, t := range e.load(from).Account.Transfers {
+		for _, command := range []holdfast.Command{
+			{Project: n.Project, Target: into, Key: holdfast.TransferKey(from, t.ID), Do: holdfast.TakeOver{From: from, Transfer: t}},
+			{Project: n.Project, Target: from, Do: holdfast.TransferDone{ID: t.ID}},
+		} {
+			if _, err := e.Submit(ctx, command); err != nil {
+				return outcome, err
+			}
+		}
+	}
+	outcome.Account, err = e.ViewOf(ctx, n.Project, into)
+	return outcome, err
+}
+
 func (e *smallEngine) ViewAt(_ context.Context, project, account string, at time.Time) (*holdfast.AccountView, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	id := holdfast.AccountIDOf(project, account)
+	id := e.resolve(holdfast.AccountIDOf(project, account))
 	state := e.load(id)
 	if state == nil {
 		state = holdfast.NewState(project, account)
@@ -157,7 +214,7 @@ func (e *smallEngine) Explain(_ context.Context, command holdfast.Command) (*hol
 	if found := command.Check(); len(found) > 0 {
 		return nil, found, nil
 	}
-	state := e.load(command.AccountID())
+	state := e.load(e.resolve(command.AccountID()))
 	if state == nil {
 		state = holdfast.NewState(command.Project, command.Account)
 	}

@@ -39,7 +39,7 @@ func getBalance(c *call) answer {
 	if err != nil {
 		return c.failed(err)
 	}
-	return answer{status: http.StatusOK, body: Balances{Account: name, AsOf: at, Balances: balancesOf(view)}}
+	return answer{status: http.StatusOK, body: Balances{Account: name, MergedInto: mergedInto(name, view), AsOf: at, Balances: balancesOf(view)}}
 }
 
 func explain(c *call) answer {
@@ -72,9 +72,11 @@ func explain(c *call) answer {
 	case len(found) > 0:
 		return c.invalid(found)
 	}
-	c.account = holdfast.AccountIDOf(c.key.Project, name)
+	c.account = view.Account.ID
 	language := c.language(view.Account.Language)
-	shown := Explanation{Account: name, Plan: view.Plan, Feature: x.Feature, Allowed: x.Allowed, Reason: known(string(x.Reason))}
+	shown := Explanation{
+		Account: name, MergedInto: mergedInto(name, view), Plan: view.Plan, Feature: x.Feature, Allowed: x.Allowed, Reason: known(string(x.Reason)),
+	}
 	for i := range x.Steps {
 		shown.Steps = append(shown.Steps, c.step(language, &x.Steps[i]))
 	}

@@ -49,6 +49,10 @@ func (s *server) everyRoute(visit func(r *route, path, body string)) {
 			body = `{"project": "bots", "scopes": ["read"]}`
 		case "setPlan":
 			body = `{"plan": "pro"}`
+		case "addAlias":
+			body = `{"alias": "web:ann"}`
+		case "merge":
+			body = `{"from": "web:ann"}`
 		}
 		visit(&r, path, body)
 	}
@@ -100,7 +104,7 @@ func TestEveryRouteAsksForItsKeyAndItsScope(t *testing.T) {
 
 func TestScopesAreThoseOfTheContract(t *testing.T) {
 	want := map[string]string{
-		"refund": ScopeMoney, "addGrant": ScopeMoney, "adjust": ScopeMoney, "setPlan": ScopeMoney, "force": ScopeAdmin, "deleteAccount": ScopeAdmin, "putCatalog": ScopeAdmin,
+		"refund": ScopeMoney, "addGrant": ScopeMoney, "adjust": ScopeMoney, "setPlan": ScopeMoney, "addAlias": ScopeMoney, "merge": ScopeMoney, "force": ScopeAdmin, "deleteAccount": ScopeAdmin, "putCatalog": ScopeAdmin,
 		"addProject": scopeInstance, "addKey": scopeInstance, "revokeKey": scopeInstance,
 		"batch": scopeOfEach, "health": "", "ready": "", "document": "", "docs": "",
 	}

@@ -300,7 +300,11 @@ func getReservation(c *call) answer {
 	}
 	c.accountName = view.Account.Name
 	var balance *holdfast.Balance
-	if i := slices.IndexFunc(view.Balances, func(b holdfast.Balance) bool { return b.Unit == r.Price.Unit }); i >= 0 {
+	if !view.Account.MergedInto.IsZero() {
+		if balance, err = c.balanceOfNow(r.Price.Unit); err != nil {
+			return c.failed(err)
+		}
+	} else if i := slices.IndexFunc(view.Balances, func(b holdfast.Balance) bool { return b.Unit == r.Price.Unit }); i >= 0 {
 		balance = &view.Balances[i]
 	}
 	return answer{status: http.StatusOK, body: c.reservation(r, balance)}

@@ -215,6 +215,21 @@ func routes() []route {
 			answers: ok(AccountChanged{}), reasons: []holdfast.Reason{holdfast.NotFound, holdfast.AccountBlocked}, does: onAccount(setPlan, accountChanged),
 		},
 		{
+			method: post, path: "/v1/accounts/{account}/aliases", scope: ScopeMoney, operation: "addAlias", tag: tagAccounts, keyed: keyOptional,
+			summary: "Let a further name mean an account",
+			answers: []outcome{
+				{status: http.StatusCreated, about: "Linked", bodies: []any{Linked{}}},
+				{status: http.StatusOK, about: "It was linked already", bodies: []any{Linked{}}},
+			},
+			reasons: []holdfast.Reason{holdfast.NotFound, holdfast.AccountExists, holdfast.AccountBlocked}, does: onNames(alias, linked),
+		},
+		{
+			method: post, path: "/v1/accounts/{account}/merge", scope: ScopeMoney, operation: "merge", tag: tagAccounts, keyed: keyRequired,
+			summary: "Take another account in, with all that it has; its name then means this one",
+			answers: ok(AccountChanged{}),
+			reasons: []holdfast.Reason{holdfast.NotFound, holdfast.AccountBlocked}, does: onNames(merged, accountChanged),
+		},
+		{
 			method: get, path: "/v1/catalog", scope: ScopeRead, operation: "getCatalog", tag: tagCatalog,
 			summary: "Show the catalog that is in force",
 			answers: ok(Catalog{}), reasons: []holdfast.Reason{holdfast.NotFound}, does: action{run: getCatalog},

@@ -327,6 +327,16 @@ func (r *reply) has(wanted string) *reply {
 	return r
 }
 
+// available checks what the answer's balances have of a unit.
+func (r *reply) available(unit string, want int) {
+	r.t.Helper()
+	for _, balance := range r.body["balances"].([]any) {
+		if b := balance.(map[string]any); b["unit"] == unit && fmt.Sprint(b["available"]) != fmt.Sprint(want) {
+			r.t.Errorf("%v %s are available, want %d: %s", b["available"], unit, want, r.raw)
+		}
+	}
+}
+
 func (r *reply) text(name string) string {
 	r.t.Helper()
 	text, ok := r.body[name].(string)

@@ -123,7 +123,8 @@ type Refunded struct {
 
 // Account is an account as the API shows it.
 type Account struct {
-	Account      string            `json:"account"`
+	Account      string            `json:"account" doc:"The name that was asked for"`
+	MergedInto   *string           `json:"merged_into" doc:"Not null: that name leads to this account, which is shown"`
 	Exists       bool              `json:"exists" doc:"false: nobody has seen it yet; this is what it would have"`
 	Plan         string            `json:"plan"`
 	Subscription any               `json:"subscription" doc:"null: the plan was set without a payment, or is the default"`
@@ -149,19 +150,21 @@ type Feature struct {
 
 // Balances are what an account had at a moment.
 type Balances struct {
-	Account  string    `json:"account"`
-	AsOf     time.Time `json:"as_of"`
-	Balances []Balance `json:"balances" doc:"One per unit"`
+	Account    string    `json:"account" doc:"The name that was asked for"`
+	MergedInto *string   `json:"merged_into" doc:"Not null: that name leads to this account"`
+	AsOf       time.Time `json:"as_of"`
+	Balances   []Balance `json:"balances" doc:"One per unit"`
 }
 
 // Explanation says step by step why a reserve would be granted or refused.
 type Explanation struct {
-	Account string          `json:"account"`
-	Plan    string          `json:"plan"`
-	Feature string          `json:"feature"`
-	Allowed bool            `json:"allowed"`
-	Reason  *string         `json:"reason" doc:"What a reserve would be refused with; null: it would be granted"`
-	Steps   []ExplainedStep `json:"steps" doc:"In the order in which they are decided; the first that fails decides"`
+	Account    string          `json:"account" doc:"The name that was asked for"`
+	MergedInto *string         `json:"merged_into" doc:"Not null: that name leads to this account"`
+	Plan       string          `json:"plan"`
+	Feature    string          `json:"feature"`
+	Allowed    bool            `json:"allowed"`
+	Reason     *string         `json:"reason" doc:"What a reserve would be refused with; null: it would be granted"`
+	Steps      []ExplainedStep `json:"steps" doc:"In the order in which they are decided; the first that fails decides"`
 }
 
 // ExplainedStep is one check, with the numbers that it looked at; null: it does not look at them.
@@ -188,6 +191,15 @@ type Pocket struct {
 	Takes     holdfast.Amount    `json:"takes" doc:"What the reserve would take from it"`
 	StartsAt  *time.Time         `json:"starts_at"`
 	EndsAt    *time.Time         `json:"ends_at"`
+}
+
+// Linked is a name that leads to an account.
+type Linked struct {
+	Account    string    `json:"account" doc:"The name that was asked for"`
+	MergedInto *string   `json:"merged_into" doc:"Not null: that name leads to this account, and so does the alias"`
+	Alias      string    `json:"alias"`
+	Changed    bool      `json:"changed" doc:"false: it led there already"`
+	Balances   []Balance `json:"balances" doc:"Of the account, one per unit"`
 }
 
 // AccountChanged is an account after a call that may have changed it.
@@ -370,7 +382,7 @@ func cycle(c *holdfast.CycleNumbers) *Cycle {
 func AccountOf(name string, view *holdfast.AccountView, catalogVersion int64) Account {
 	a := &view.Account
 	shown := Account{
-		Account: name, Exists: view.Exists, Plan: view.Plan,
+		Account: name, MergedInto: mergedInto(name, view), Exists: view.Exists, Plan: view.Plan,
 		Language: known(a.Language), TimeZone: known(a.TimeZone), Blocked: a.Blocked, Notices: a.Notices, Metadata: orEmpty(a.Metadata),
 		Active: a.Active, MaxActive: view.MaxActive, Features: []Feature{}, CreatedAt: instant(a.CreatedAt),
 		DeletedAt: instant(a.DeletedAt), Catalog: catalogVersion,
@@ -380,6 +392,14 @@ func AccountOf(name string, view *holdfast.AccountView, catalogVersion int64) Ac
 		shown.Features = append(shown.Features, Feature{f.Name, priceOf(f.Price)})
 	}
 	return shown
+}
+
+// mergedInto is the account's own name, where another one was asked for.
+func mergedInto(name string, view *holdfast.AccountView) *string {
+	if view.Account.ID == holdfast.AccountIDOf(view.Account.Project, name) {
+		return nil
+	}
+	return known(view.Account.Name)
 }
 
 func (c *call) grant(g *holdfast.Grant) Grant {

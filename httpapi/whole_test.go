@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -11,7 +12,9 @@ import (
 	"github.com/holdfast-dev/holdfast"
 	"github.com/holdfast-dev/holdfast/engine"
 	"github.com/holdfast-dev/holdfast/message"
+	"github.com/holdfast-dev/holdfast/store"
 	"github.com/holdfast-dev/holdfast/store/memory"
+	"github.com/holdfast-dev/holdfast/store/sqlite"
 )
 
 // realTexts are the product's, as package main hands them in.
@@ -28,12 +31,50 @@ func (t realTexts) Accident(reader Reader, reason holdfast.Reason) string {
 // whole is the handler over the real engine and the real texts.
 func whole(t *testing.T) *server {
 	t.Helper()
-	stored := memory.Open()
+	return wholeOn(t, memory.Open(), catalog()).server
+}
+
+// house is the handler over the real engine, with what is behind it.
+type house struct {
+	*server
+	engine *engine.Engine
+	stored store.Lookups
+}
+
+// eachStore runs a test over the real engine on the stores that need no server.
+func eachStore(t *testing.T, sold *holdfast.Catalog, test func(t *testing.T, h *house)) {
+	t.Run("memory", func(t *testing.T) { test(t, wholeOn(t, memory.Open(), sold)) })
+	t.Run("sqlite", func(t *testing.T) {
+		stored, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "holdfast.db"), sqlite.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		test(t, wholeOn(t, stored, sold))
+	})
+}
+
+// verify proves every ledger.
+func (h *house) verify() {
+	h.t.Helper()
+	err := h.stored.Dump(context.Background(), func(r store.Record) error {
+		differences, err := holdfast.Verify(&r.Account, r.Grants, r.Reservations, r.Entries)
+		for _, difference := range differences {
+			h.t.Errorf("%s: %s", r.Account.Name, difference)
+		}
+		return err
+	})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// wholeOn closes the store when the test ends.
+func wholeOn(t *testing.T, stored store.Lookups, sold *holdfast.Catalog) *house {
+	t.Helper()
 	texts, err := message.New()
 	if err != nil {
 		t.Fatal(err)
 	}
-	sold := catalog()
 	e := engine.New(stored, engine.Options{Catalog: func(string) *holdfast.Catalog { return sold }, SweepEvery: -1})
 	ctx, stop := context.WithCancel(context.Background())
 	stopped := make(chan error, 1)
@@ -45,7 +86,7 @@ func whole(t *testing.T) *server {
 		}
 		stored.Close()
 	})
-	return serveWith(t, e, realTexts{texts})
+	return &house{server: serveWith(t, e, realTexts{texts}), engine: e, stored: stored}
 }
 
 func TestTheRealEngineAndTextsFitBehindTheHandler(t *testing.T) {
