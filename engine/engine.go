@@ -126,7 +126,6 @@ func (e *Engine) Serve(ctx context.Context) error {
 	}
 	if e.options.SweepEvery > 0 {
 		sweeper.Go(func() { e.sweeper(serving) })
-		sweeper.Go(func() { e.mover(serving) })
 	}
 	<-serving.Done()
 	e.queue.close()

@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/holdfast-dev/holdfast"
 	"github.com/holdfast-dev/holdfast/store"
@@ -143,24 +142,8 @@ func (e *Engine) sendTransfers(ctx context.Context, project string, from holdfas
 // Mover is the actor that the ledger names where what an account returned follows it to the account that took its place.
 const Mover = "merge"
 
-// mover lets transfers arrive that nobody is waiting for: what live reservations of a merged account returned, and what a
-// crash left under way.
-func (e *Engine) mover(ctx context.Context) {
-	ticker := time.NewTicker(e.options.SweepEvery)
-	defer ticker.Stop()
-	for {
-		if err := e.Move(ctx); err != nil && ctx.Err() == nil {
-			e.log.Error("moving what accounts were merged with was interrupted and will be tried again", "error", err)
-		}
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-// Move lets everything arrive that is on its way from accounts that were merged.
+// Move lets everything arrive that is on its way from accounts that were merged and that nobody is waiting for: what live
+// reservations of such an account returned, and what a crash left under way.
 func (e *Engine) Move(ctx context.Context) error {
 	due := store.Due{At: e.Now(), Limit: holdfast.MaxScan, Transfers: true}
 	for {

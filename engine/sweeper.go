@@ -19,6 +19,9 @@ func (e *Engine) sweeper(ctx context.Context) {
 		if err := e.Sweep(ctx); err != nil && ctx.Err() == nil {
 			e.log.Error("sweeping was interrupted and will be tried again", "error", err)
 		}
+		if err := e.Move(ctx); err != nil && ctx.Err() == nil {
+			e.log.Error("moving what accounts were merged with was interrupted and will be tried again", "error", err)
+		}
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
