@@ -21,8 +21,8 @@ func (s *State) Check() error {
 		if g.Doomed < 0 || g.Doomed > g.Reserved || g.Revoked < g.Doomed || g.Revoked > g.Granted {
 			return fmt.Errorf("grant %s: %d to be taken back of %d held, %d taken back of %d", g.ID, g.Doomed, g.Reserved, g.Revoked, g.Granted)
 		}
-		if g.Rolled < 0 || g.Rolled > g.Voided {
-			return fmt.Errorf("grant %s: %d carried over of %d voided", g.ID, g.Rolled, g.Voided)
+		if g.Rolled < 0 || g.Moved < 0 || g.Rolled+g.Moved > g.Voided {
+			return fmt.Errorf("grant %s: %d carried over and %d moved of %d voided", g.ID, g.Rolled, g.Moved, g.Voided)
 		}
 		if !g.Open && (g.Reserved > 0 || g.Available() > 0) {
 			return fmt.Errorf("grant %s is closed with %d held and %d available", g.ID, g.Reserved, g.Available())

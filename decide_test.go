@@ -398,6 +398,9 @@ func init() {
 		"delete":    (*script).delete,
 		"explain":   (*script).explain,
 
+		"alias":               (*script).alias,
+		"merge":               (*script).merge,
+		"arrive":              (*script).arrive,
 		"pay":                 (*script).pay,
 		"refund_payment":      (*script).refundPayment,
 		"change":              (*script).change,
@@ -563,7 +566,7 @@ func (s *script) asked(l *line, account string, op holdfast.Operation) string {
 	}
 	done := s.about(l, account, op)
 	if r := done.Reservation; r != nil && !holdfast.IsDryRun(op) && s.names[r.ID] == "" {
-		s.reservations[label] = named{account: holdfast.AccountIDOf(project, account), id: r.ID}
+		s.reservations[label] = named{account: done.Owner.ID, id: r.ID}
 		s.names[r.ID] = label
 	}
 	return s.reservationStatement(label, done)
@@ -662,6 +665,78 @@ func (l *line) readProvider() string {
 		return l.option("provider")
 	}
 	return provider
+}
+
+// alias makes a name lead to an account.
+func (s *script) alias(l *line, _ []string) string {
+	account, alias := l.word("an account"), l.word("another name")
+	return s.mergeStatement(alias+" leads to "+account, s.about(l, alias, holdfast.LinkAlias{Into: holdfast.AccountIDOf(project, account)}))
+}
+
+// merge lets the first account take the second one in: what it sends is on its way until it arrives.
+func (s *script) merge(l *line, _ []string) string {
+	account, from := l.word("an account"), l.word("an account to be taken in")
+	return s.mergeStatement(from+" is merged into "+account, s.about(l, from, holdfast.MergeInto{Into: holdfast.AccountIDOf(project, account)}))
+}
+
+func (s *script) mergeStatement(done string, outcome result) string {
+	switch {
+	case outcome.Reason == holdfast.Invalid:
+		return "invalid: " + outcome.Problems[0].Field + ": " + outcome.Problems[0].Hint
+	case outcome.Reason != "":
+		return "refused " + string(outcome.Reason)
+	case !outcome.Changed:
+		return "unchanged: " + done
+	}
+	return done
+}
+
+// arrive lets what was sent on from an account arrive, twice, as after a crash in between.
+func (s *script) arrive(l *line, _ []string) string {
+	from := l.word("an account")
+	id := holdfast.AccountIDOf(project, from)
+	account := s.records[id].account
+	var lines []string
+	for _, transfer := range account.Transfers {
+		take := s.command("", holdfast.TransferKey(id, transfer.ID), holdfast.TakeOver{From: id, Transfer: transfer})
+		take.Target = account.MergedInto
+		for range 2 {
+			done := s.submitted(l, take)
+			line := "took over " + transferStatement(transfer)
+			if done.Replayed {
+				line = "took over before"
+			}
+			lines = append(lines, line)
+			take.ID = s.command("", "", holdfast.Expire{}).ID // another attempt
+		}
+		done := s.command("", "", holdfast.TransferDone{ID: transfer.ID})
+		done.Target = id
+		s.submitted(l, done)
+	}
+	if len(lines) == 0 {
+		return "nothing is on its way"
+	}
+	return strings.Join(lines, "\n")
+}
+
+func transferStatement(t holdfast.Transfer) string {
+	var words []string
+	for i := range t.Grants {
+		words = append(words, fmt.Sprintf("%d %s (%s)", t.Grants[i].Granted, t.Grants[i].Unit, t.Grants[i].Source))
+	}
+	for _, unit := range slices.Sorted(maps.Keys(t.Debts)) {
+		words = append(words, fmt.Sprintf("a debt of %d %s", t.Debts[unit], unit))
+	}
+	for _, p := range t.Periods {
+		words = append(words, fmt.Sprintf("%s for %s", p.Plan, p.End.Sub(p.Start)))
+	}
+	if t.Plan != "" {
+		words = append(words, "the plan "+t.Plan)
+	}
+	for _, r := range t.Revokes {
+		words = append(words, fmt.Sprintf("a refund of %d %s", r.Amount, r.Unit))
+	}
+	return strings.Join(words, ", ")
 }
 
 func (s *script) pay(l *line, _ []string) string {

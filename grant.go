@@ -44,6 +44,7 @@ type Grant struct {
 	Granted, Reserved, Used, Voided Amount
 	Rolled                          Amount `json:",omitzero"` // of what is voided, what was carried into the next cycle
 
+	Moved   Amount `json:",omitzero"` // of what is voided, what went on to the account that took this one's place
 	Payment ID     `json:",omitzero"` // that bought it; zero: none did
 	Revoked Amount `json:",omitzero"` // of Granted, what refunds of the payment took back, or let become debt
 	Doomed  Amount `json:",omitzero"` // of Reserved, what refunds take back if it returns

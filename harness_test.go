@@ -191,6 +191,10 @@ func (w *world) submit(command holdfast.Command) result {
 		if changes != nil {
 			all.saved = append(all.saved, *changes)
 		}
+		if !outcome.Redirect.IsZero() { // as the engine sends it on
+			command.Account, command.Target = "", outcome.Redirect
+			continue
+		}
 		if !outcome.Again {
 			return all
 		}
@@ -313,7 +317,7 @@ func (stored *record) overdue(op holdfast.Operation, now time.Time) []*holdfast.
 // checkExplained compares a reserve with what an explanation of it says.
 func (w *world) checkExplained(command holdfast.Command, outcome holdfast.Outcome) {
 	w.Helper()
-	if _, ok := command.Do.(holdfast.Reserve); !ok || outcome.Replayed || outcome.Again || outcome.Reason == holdfast.KeyReused {
+	if _, ok := command.Do.(holdfast.Reserve); !ok || outcome.Replayed || outcome.Again || !outcome.Redirect.IsZero() || outcome.Reason == holdfast.KeyReused {
 		return
 	}
 	state := w.load(command)
@@ -416,9 +420,9 @@ func (w *world) checkManners(command holdfast.Command, outcome holdfast.Outcome,
 		known, ok := stored.answers[command.Key]
 		answered = ok && known.answer.Command == command.ID && !command.RetryRefused
 	}
-	if holdfast.IsDryRun(command.Do) || outcome.Replayed || answered {
+	if holdfast.IsDryRun(command.Do) || outcome.Replayed || answered || !outcome.Redirect.IsZero() {
 		if changed {
-			w.Fatalf("%s: a dry run or a replay writes %s", name, inJSON(changes))
+			w.Fatalf("%s: a dry run, a replay or a request that leads on writes %s", name, inJSON(changes))
 		}
 		return
 	}
@@ -541,11 +545,11 @@ func (w *world) writeGrant(stored *record, g *holdfast.Grant, isNew bool) {
 		return
 	}
 	before, after := *stored.grants[i], *g
-	if after.Rolled < before.Rolled || after.Revoked < before.Revoked || !after.EndsAt.Equal(before.EndsAt) && (g.Allowance == "" || before.Ended(w.now)) {
+	if after.Rolled < before.Rolled || after.Moved < before.Moved || after.Revoked < before.Revoked || !after.EndsAt.Equal(before.EndsAt) && (g.Allowance == "" || before.Ended(w.now)) {
 		w.Fatalf("grant %s: what was carried over, or its end, moved as it must not: %s, was %s", g.ID, inJSON(after), inJSON(before))
 	}
 	for _, g := range []*holdfast.Grant{&before, &after} { // whatever else a grant is, never changes
-		g.Reserved, g.Used, g.Voided, g.Rolled, g.Revoked, g.Doomed, g.Open, g.EndsAt = 0, 0, 0, 0, 0, 0, false, time.Time{}
+		g.Reserved, g.Used, g.Voided, g.Rolled, g.Moved, g.Revoked, g.Doomed, g.Open, g.EndsAt = 0, 0, 0, 0, 0, 0, 0, false, time.Time{}
 	}
 	if !reflect.DeepEqual(before, after) {
 		w.Fatalf("grant %s has become another one: %s, was %s", g.ID, inJSON(after), inJSON(before))

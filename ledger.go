@@ -94,7 +94,7 @@ func (p *posting) carry(from, to *Grant) {
 // sendOn voids an available amount that goes on to the account that took this one's place.
 func (p *posting) sendOn(g *Grant, n Amount) {
 	p.move(g, Delta{Voided: n})
-	g.Rolled += n
+	g.Moved += n
 }
 
 // revoked notes that a refund took so much of the grant back.

@@ -145,7 +145,7 @@ func (d *decision) revokeElsewhere(paid *Payment, unit string, n Amount, policy 
 	}
 	for _, g := range d.state.Grants {
 		if g.Payment == paid.ID && g.Unit == unit {
-			part := min(n-asked, g.Rolled, g.Granted-g.Revoked)
+			part := min(n-asked, g.Moved, g.Granted-g.Revoked)
 			(&posting{state: d.state}).revoked(g, part)
 			paid.Revoked += part
 			asked += part

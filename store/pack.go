@@ -66,23 +66,24 @@ func inMicroseconds(s *holdfast.Subscription) *holdfast.Subscription {
 // history is what happens to few grants.
 type history struct {
 	Rolled  holdfast.Amount `json:"rolled,omitempty"`
+	Moved   holdfast.Amount `json:"moved,omitempty"`
 	Revoked holdfast.Amount `json:"revoked,omitempty"`
 	Doomed  holdfast.Amount `json:"doomed,omitempty"`
 }
 
 // PackGrant is a grant's column "history".
 func PackGrant(g *holdfast.Grant) (string, error) {
-	if g.Rolled == 0 && g.Revoked == 0 && g.Doomed == 0 {
+	if g.Rolled == 0 && g.Moved == 0 && g.Revoked == 0 && g.Doomed == 0 {
 		return "", nil
 	}
-	return pack(history{g.Rolled, g.Revoked, g.Doomed})
+	return pack(history{g.Rolled, g.Moved, g.Revoked, g.Doomed})
 }
 
 // UnpackGrant reads the column "history".
 func UnpackGrant(text string, g *holdfast.Grant) error {
 	var h history
 	err := unpack(text, &h)
-	g.Rolled, g.Revoked, g.Doomed = h.Rolled, h.Revoked, h.Doomed
+	g.Rolled, g.Moved, g.Revoked, g.Doomed = h.Rolled, h.Moved, h.Revoked, h.Doomed
 	return err
 }
 

@@ -351,7 +351,7 @@ func (w *writing) grants(a *account, changes *holdfast.Changes) error {
 		}
 		g := copyGrant(stored) // what it was made with is never written again
 		g.Reserved, g.Used, g.Voided, g.Open = changed.Reserved, changed.Used, changed.Voided, changed.Open
-		g.Rolled, g.Revoked, g.Doomed, g.EndsAt = changed.Rolled, changed.Revoked, changed.Doomed, changed.EndsAt
+		g.Rolled, g.Moved, g.Revoked, g.Doomed, g.EndsAt = changed.Rolled, changed.Moved, changed.Revoked, changed.Doomed, changed.EndsAt
 		g = copyGrant(g)
 		if err := grantRules.check(g); err != nil {
 			return rejected(w.op, err)

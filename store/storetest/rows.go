@@ -103,7 +103,7 @@ func everything(name string) holdfast.Changes {
 	cycle.Source, cycle.Allowance, cycle.Priority = holdfast.FromAllowance, "daily", 10
 	cycle.Features = []string{"image.generate", "text.improve"}
 	cycle.Granted, cycle.Reserved, cycle.Used, cycle.Voided = holdfast.MaxAmount, 3, 5, holdfast.MaxAmount-9
-	cycle.EndsAt, cycle.Rolled, cycle.Revoked, cycle.Doomed, cycle.Payment = at(86_400), 7, 6, 2, id(5)
+	cycle.EndsAt, cycle.Rolled, cycle.Moved, cycle.Revoked, cycle.Doomed, cycle.Payment = at(86_400), 7, 1, 6, 2, id(5)
 	spent := grant(2)
 	spent.Used, spent.Open = 10, false
 	c.NewGrants = []*holdfast.Grant{cycle, spent, grant(3)}
