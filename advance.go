@@ -1,6 +1,7 @@
 package holdfast
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"slices"
@@ -50,18 +51,14 @@ func (d *decision) openCycles() {
 		if a.Every.Rolling > 0 || begun {
 			continue
 		}
-		given := a.Amount
-		if a.Every.Term && paid {
-			given -= a.Amount.shareUp(period.Refunded, max(period.Paid, 1))
-		}
-		if given == 0 {
-			continue
-		}
-		g := d.cycleGrant(a, given)
+		g := d.nextCycle(a)
 		if a.Every.Term && paid {
 			g.ID, g.Payment = namedID(period.Payment, a.Key), period.Payment
 		}
 		d.post(note{kind: EntryGrant, unit: g.Unit, effectiveAt: g.StartsAt}, func(p *posting) { p.issue(g) })
+		if a.Every.Term && paid && period.Refunded > 0 {
+			d.revokeFrom(g, g.Granted.shareUp(period.Refunded, period.Paid), "refunded before it began")
+		}
 		if a.Every.Term {
 			d.repay(g)
 		}
@@ -75,14 +72,19 @@ func (d *decision) openCycles() {
 	}
 }
 
-// cycle is the allowance's grant in force, or nil where its cycle has not started.
+// cycle is the allowance's grant in force, or nil where its cycle has not started. Where a plan was set and then paid for,
+// two are in force: the one that began last counts.
 func (s *State) cycle(a *Allowance, now time.Time) *Grant {
+	var last *Grant
 	for _, g := range s.Grants {
-		if g.Allowance == a.Key && g.Source == FromAllowance && g.InForce(now) {
-			return g
+		if g.Allowance != a.Key || g.Source != FromAllowance || !g.InForce(now) {
+			continue
+		}
+		if last == nil || cmp.Or(g.StartsAt.Compare(last.StartsAt), g.CreatedAt.Compare(last.CreatedAt), bytes.Compare(g.ID[:], last.ID[:])) > 0 {
+			last = g
 		}
 	}
-	return nil
+	return last
 }
 
 // lastEnd is when the allowance's last loaded cycle ended.
@@ -170,7 +172,7 @@ func (d *decision) rollOver(g *Grant, effectiveAt time.Time) {
 	}
 	carried := &Grant{
 		ID: namedID(g.ID, fmt.Sprintf("rollover after %d", g.Rolled)), Unit: g.Unit, Source: FromRollover, Allowance: g.Allowance,
-		Features: g.Features, Priority: FromRollover.defaultPriority(),
+		Features: g.Features, Priority: FromRollover.defaultPriority(), Payment: g.Payment,
 		Granted: n, StartsAt: g.EndsAt, EndsAt: end, CreatedAt: d.now, Open: true,
 	}
 	d.post(note{kind: EntryRollover, unit: g.Unit, effectiveAt: effectiveAt}, func(p *posting) { p.carry(g, carried) })

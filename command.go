@@ -87,11 +87,15 @@ func PaymentOf(op Operation, account AccountID) ID {
 // LoadsOverdue says which live reservations the operation may end besides the one that it names: those whose ExpiresAt is
 // at or before the time. Zero: none.
 func LoadsOverdue(op Operation, now time.Time) time.Time {
-	switch op.(type) {
+	switch op := op.(type) {
 	case Reserve, Charge, Extend, Expire:
 		return now
 	case DeleteAccount, RefundPayment:
 		return endOfTime
+	case Pay: // its refunds may stop what runs
+		if len(op.Refunds) > 0 {
+			return endOfTime
+		}
 	}
 	return time.Time{}
 }

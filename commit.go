@@ -172,7 +172,7 @@ func (d *decision) settle(kind EntryKind, r *Reservation, used Amount, extra []p
 		d.freeSlot()
 	}
 	d.state.touchReservation(r)
-	r.Voided = d.voidReturned() + d.voidDoomed()
+	r.Voided = d.voidDoomed() + d.voidReturned() // in this order: what a refund has taken back is not carried over
 	return Settlement{Returned: r.Reserved - used - r.Voided, Voided: r.Voided, MayContinue: d.mayContinue(r)}
 }
 

@@ -482,7 +482,7 @@ func (s *script) nameGrants(command holdfast.Command, changes holdfast.Changes) 
 			s.names[g.ID] = pay.PaymentID
 			continue
 		}
-		if g.Source != holdfast.FromAllowance && command.Key != "" && len(changes.NewGrants) == 1 && command.Do.Name() != "refund" {
+		if g.Source != holdfast.FromAllowance && g.Source != holdfast.FromRollover && command.Key != "" && len(changes.NewGrants) == 1 && command.Do.Name() != "refund" {
 			s.names[g.ID] = command.Key
 			continue
 		}

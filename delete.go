@@ -27,7 +27,7 @@ func (DeleteAccount) decide(d *decision) Outcome {
 	}
 	if account.Subscription != nil {
 		d.tell(Event{ID: namedID(ID(account.ID), "cancelled by deletion"), Kind: EventSubscriptionCancelled})
-		d.lapse(d.now)
+		d.lapse(d.plan.Name, d.now)
 	}
 	account.DeletedAt, account.Blocked, account.Notices = d.now, true, false
 	account.Name, account.Language, account.TimeZone, account.Metadata = Erased, "", "", nil

@@ -545,7 +545,7 @@ func (w *world) writeGrant(stored *record, g *holdfast.Grant, isNew bool) {
 		return
 	}
 	before, after := *stored.grants[i], *g
-	if after.Rolled < before.Rolled || after.Moved < before.Moved || after.Revoked < before.Revoked || !after.EndsAt.Equal(before.EndsAt) && (g.Allowance == "" || before.Ended(w.now)) {
+	if after.Rolled < before.Rolled || after.Moved < before.Moved || after.Revoked < before.Revoked || !after.EndsAt.Equal(before.EndsAt) && (g.Allowance == "" && g.Source != holdfast.FromAllowance || before.Ended(w.now)) {
 		w.Fatalf("grant %s: what was carried over, or its end, moved as it must not: %s, was %s", g.ID, inJSON(after), inJSON(before))
 	}
 	for _, g := range []*holdfast.Grant{&before, &after} { // whatever else a grant is, never changes
@@ -565,7 +565,7 @@ func (w *world) writePayment(stored *record, p *holdfast.Payment) {
 	if inJSON(read) != inJSON(p) {
 		w.Fatalf("a payment does not survive its JSON: %s", inJSON(p))
 	}
-	if p.Refunded < 0 || p.Refunded > p.Amount || (p.State == holdfast.PaymentFlagged) != (p.Flag != "") {
+	if p.Refunded < 0 || p.Refunded > p.Amount || (p.State == holdfast.PaymentFlagged) != (p.Flag != "") || p.Kept < 0 || p.Kept > p.Refunded {
 		w.Fatalf("a payment does not fit together: %s", inJSON(p))
 	}
 	i := slices.IndexFunc(stored.payments, func(s *holdfast.Payment) bool { return s.ID == p.ID })
@@ -578,7 +578,7 @@ func (w *world) writePayment(stored *record, p *holdfast.Payment) {
 		w.Fatalf("of payment %s less is taken back than before: %s, was %s", p.PaymentID, inJSON(after), inJSON(before))
 	}
 	for _, p := range []*holdfast.Payment{&before, &after} {
-		p.Refunded, p.Revoked, p.Owed, p.Refunds, p.Disputed = 0, 0, 0, nil, false
+		p.Refunded, p.Kept, p.Revoked, p.Owed, p.OwedOf, p.Refunds, p.Disputed = 0, 0, 0, 0, nil, nil, false
 	}
 	if !reflect.DeepEqual(before, after) {
 		w.Fatalf("payment %s has become another one: %s, was %s", p.PaymentID, inJSON(after), inJSON(before))
@@ -611,7 +611,9 @@ func (w *world) writeReservation(stored *record, r *holdfast.Reservation, isNew 
 }
 
 // toldTwice are the events that may come again, with the same id: the same report, by another call.
-var toldTwice = []holdfast.EventKind{holdfast.EventReportedAfterEnd, holdfast.EventUnknownReservation, holdfast.EventUnratedUsage}
+var toldTwice = []holdfast.EventKind{
+	holdfast.EventReportedAfterEnd, holdfast.EventUnknownReservation, holdfast.EventUnratedUsage, holdfast.EventPaymentFlagged,
+}
 
 // writeEvent drops an event that was told before. Of any but toldTwice, the same id means that what happened is never told.
 func (w *world) writeEvent(stored *record, e holdfast.Event) {
@@ -687,6 +689,7 @@ func (w *world) checkStored(stored *record) {
 		}
 	}
 	w.checkCycles(stored)
+	w.checkSubscription(stored)
 	told := map[int64]int{}
 	for _, e := range stored.events {
 		if e.Entry > 0 {
@@ -700,6 +703,36 @@ func (w *world) checkStored(stored *record) {
 	}
 }
 
+// checkSubscription proves that what is paid for is one stretch of periods, and that no payment was taken back, or became
+// debt, beyond what it had given.
+func (w *world) checkSubscription(stored *record) {
+	w.Helper()
+	if s := stored.account.Subscription; s != nil {
+		if len(s.Periods) == 0 || len(s.Periods) > holdfast.MaxPaidPeriods {
+			w.Fatalf("a subscription of %d periods", len(s.Periods))
+		}
+		for i, p := range s.Periods {
+			if !p.Start.Before(p.End) || i > 0 && !p.Start.Equal(s.Periods[i-1].End) {
+				w.Fatalf("periods overlap, or leave a gap: %s", inJSON(s.Periods))
+			}
+		}
+	}
+	for _, p := range stored.payments {
+		var granted, owed holdfast.Amount
+		for _, g := range stored.grants {
+			if g.Payment == p.ID && g.Source != holdfast.FromRollover {
+				granted += g.Granted
+			}
+		}
+		for _, n := range p.OwedOf {
+			owed += n
+		}
+		if owed != p.Owed || p.Owed > granted {
+			w.Fatalf("payment %s: %d owed of %d granted: %s", p.PaymentID, owed, granted, inJSON(p))
+		}
+	}
+}
+
 // checkCycles proves that no cycle of an allowance was in force beside another one, and that not more was carried over
 // from any than its cap, all of it into pockets of their own.
 func (w *world) checkCycles(stored *record) {
@@ -709,7 +742,7 @@ func (w *world) checkCycles(stored *record) {
 		if g.Source != holdfast.FromAllowance || g.Allowance == "" { // a renewal that came out of order adds to the cycle that is there
 			continue
 		}
-		if before := last[g.Allowance]; before != nil && before.EndsAt.After(latest(g.StartsAt, g.CreatedAt)) {
+		if before := last[g.Allowance]; before != nil && before.EndsAt.After(latest(g.StartsAt, g.CreatedAt)) && !paidFor(before, g) {
 			w.Fatalf("two cycles of %s at once: until %s, and from %s", g.Allowance, before.EndsAt, g.StartsAt)
 		}
 		last[g.Allowance] = g
@@ -731,6 +764,12 @@ func (w *world) checkCycles(stored *record) {
 			w.Fatalf("reservation %s was made for nothing, and was charged: %s", r.ID, inJSON(r))
 		}
 	}
+}
+
+// paidFor reports whether a cycle may begin beside another one: what was paid for is given, also where the plan had been set
+// by hand, or was paid for by a payment that was refunded.
+func paidFor(before, g *holdfast.Grant) bool {
+	return !g.Payment.IsZero() && before.Payment != g.Payment
 }
 
 func latest(a, b time.Time) time.Time {

@@ -129,7 +129,7 @@ func (d *decision) moveOut() {
 		sent.Debts[unit] = owed
 	}
 	if s := account.Subscription; s != nil {
-		sent.Periods, sent.Renews = behind(s.Periods, d.now, d.now), !s.Cancelled
+		sent.Periods, sent.Renews = d.behind(s.Periods, d.now), !s.Cancelled
 		account.Subscription = nil
 	} else if !d.plan.Default {
 		sent.Plan = d.plan.Name
@@ -210,11 +210,25 @@ func (op TakeOver) payment(AccountID) ID {
 // takeBack does here what the refund of a payment could not do where the payment is.
 func (d *decision) takeBack(r Revocation) {
 	paid := &Payment{ID: r.Payment, Provider: "merged"}
-	if r.Amount > 0 {
-		left := d.revokeUnused(paid, r.Unit, r.Amount)
-		if r.AsDebt && left > 0 {
-			d.post(note{kind: EntryDebt, unit: r.Unit, reason: paid.reason()}, func(p *posting) { p.owe(left) })
+	left := r.Amount
+	var used Amount
+	for _, g := range d.state.Grants {
+		if g.Payment != r.Payment || g.Unit != r.Unit {
+			continue
 		}
+		used += g.Used
+		part := min(left, g.Available())
+		d.revokeFrom(g, part, paid.reason())
+		left -= part
+	}
+	for _, g := range d.state.Grants {
+		if part := min(left, g.Reserved-g.Doomed); g.Payment == r.Payment && g.Unit == r.Unit && part > 0 {
+			d.doom(g, part)
+			left -= part
+		}
+	}
+	if debt := min(left, used); r.AsDebt && debt > 0 {
+		d.post(note{kind: EntryDebt, unit: r.Unit, reason: paid.reason()}, func(p *posting) { p.owe(debt) })
 	}
 	if r.Period {
 		d.takePeriod(paid, true)
@@ -227,20 +241,20 @@ func (d *decision) takePeriods(t Transfer) {
 	s := account.Subscription.clone()
 	incoming := t.Periods
 	if s == nil {
-		s = &Subscription{Anchor: d.now, Cancelled: !t.Renews, Periods: behind(incoming, d.now, d.now)}
+		s = &Subscription{Anchor: d.now, Cancelled: !t.Renews, Periods: d.behind(incoming, d.now)}
 	} else {
-		own := behind(s.Periods, d.now, d.now)
+		own := d.behind(s.Periods, d.now)
 		first, second := own, incoming
 		if len(own) == 0 || d.catalog.dearer(incoming[0].Plan, own[0].Plan) {
 			first, second = incoming, own
 			s.Cancelled = !t.Renews
 		}
-		first = behind(first, d.now, d.now)
+		first = d.behind(first, d.now)
 		end := d.now
 		if len(first) > 0 {
 			end = first[len(first)-1].End
 		}
-		s.Periods = append(first, behind(second, d.now, end)...)
+		s.Periods = append(first, d.behind(second, end)...)
 	}
 	if len(s.Periods) == 0 {
 		return

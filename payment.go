@@ -21,11 +21,13 @@ type Payment struct {
 	PeriodStart time.Time `json:",omitzero"`
 	PeriodEnd   time.Time `json:",omitzero"`
 
-	Refunded Amount   `json:",omitzero"` // of Amount
-	Refunds  []string `json:",omitzero"` // ids of the refunds that were applied
-	Revoked  Amount   `json:",omitzero"` // of what was granted: void now, or when it returns
-	Owed     Amount   `json:",omitzero"` // of what was granted: it had been used, and became debt
-	Disputed bool     `json:",omitzero"`
+	Refunded Amount            `json:",omitzero"` // of Amount
+	Kept     Amount            `json:",omitzero"` // of Refunded, where the refund was to take nothing back
+	Refunds  []string          `json:",omitzero"` // ids of the refunds that were applied
+	Revoked  Amount            `json:",omitzero"` // of what was granted: void now, or when it returns
+	Owed     Amount            `json:",omitzero"` // of what was granted: it had been used, and became debt
+	OwedOf   map[string]Amount `json:",omitzero"` // the same, per unit
+	Disputed bool              `json:",omitzero"`
 	PaidAt   time.Time
 }
 
@@ -120,13 +122,13 @@ func (op Pay) print(f *printer) {
 
 func (op Pay) decide(d *decision) Outcome {
 	id := op.payment(d.state.Account.ID)
+	if op.Stranger { // its owner's own payment stays as it is, or may still come
+		d.tell(Event{ID: namedID(id, "stranger"), Kind: EventPaymentFlagged, Payment: id})
+		flagged := op.record(id, d.now)
+		flagged.State, flagged.Flag = PaymentFlagged, WrongPerson
+		return Outcome{Payment: flagged}
+	}
 	if known, ok := d.state.Payment(id); ok {
-		if op.Stranger {
-			d.tell(Event{ID: namedID(id, "stranger"), Kind: EventPaymentFlagged, Payment: id})
-			flagged := *known
-			flagged.State, flagged.Flag = PaymentFlagged, WrongPerson
-			return Outcome{Payment: &flagged}
-		}
 		changed := d.refundAll(known, op.Refunds)
 		shown := known.clone()
 		return Outcome{Changed: changed, Payment: &shown, Account: d.view()}
@@ -134,10 +136,7 @@ func (op Pay) decide(d *decision) Outcome {
 	product, flag := op.judge(d)
 	// From here on the command succeeds.
 	d.open()
-	paid := &Payment{
-		ID: id, Provider: op.Provider, PaymentID: op.PaymentID, Product: op.Product, Amount: op.Amount, Currency: op.Currency,
-		State: PaymentGranted, PaidAt: d.now,
-	}
+	paid := op.record(id, d.now)
 	d.state.addPayment(paid)
 	outcome := Outcome{Changed: true}
 	if flag != "" {
@@ -154,6 +153,14 @@ func (op Pay) decide(d *decision) Outcome {
 	return outcome
 }
 
+// record is the payment as it is kept, with nothing given for it yet.
+func (op Pay) record(id ID, now time.Time) *Payment {
+	return &Payment{
+		ID: id, Provider: op.Provider, PaymentID: op.PaymentID, Product: op.Product, Amount: op.Amount, Currency: op.Currency,
+		State: PaymentGranted, PaidAt: now,
+	}
+}
+
 // judge says what was bought, or why nothing can be granted for it.
 func (op Pay) judge(d *decision) (*Product, Flag) {
 	account := &d.state.Account
@@ -163,8 +170,6 @@ func (op Pay) judge(d *decision) (*Product, Flag) {
 	}
 	price, sold := find(product.Prices, func(m *Money) bool { return m.Currency == op.Currency })
 	switch {
-	case op.Stranger:
-		return nil, WrongPerson
 	case !sold:
 		return nil, WrongCurrency
 	case price.Amount != op.Amount && !op.Agreed:
@@ -173,10 +178,29 @@ func (op Pay) judge(d *decision) (*Product, Flag) {
 		return nil, PayerDeleted
 	case account.Blocked:
 		return nil, PayerBlocked
+	case op.refundedBefore(d, product):
+		return nil, RefundedBefore
 	case !d.hasRoomFor(product):
 		return nil, PayerTooRich
 	}
 	return product, ""
+}
+
+// refundedBefore reports whether all of it was taken back before it came: then it is not given, so that nothing of it can be
+// used, or repay a debt, in between.
+func (op Pay) refundedBefore(d *decision, product *Product) bool {
+	left := op.Amount
+	for _, refund := range op.Refunds {
+		if d.refundPolicy(&Payment{Plan: product.Plan}, refund) == RefundKeep {
+			return false
+		}
+		if refund.Amount == nil {
+			left = 0
+		} else {
+			left -= min(left, *refund.Amount)
+		}
+	}
+	return len(op.Refunds) > 0 && left == 0
 }
 
 // hasRoomFor reports whether what the product gives stays within the bounds of an account.
@@ -270,7 +294,7 @@ func (d *decision) openPeriod(product *Product, paid *Payment, end time.Time) {
 	}
 	paid.Plan, paid.PeriodStart, paid.PeriodEnd = period.Plan, period.Start, period.End
 	if begins {
-		s.Periods = append([]PaidPeriod{period}, behind(s.Periods, d.now, period.End)...)
+		s.Periods = append([]PaidPeriod{period}, d.behind(s.Periods, period.End)...)
 	} else {
 		s.Periods = append(s.Periods, period)
 	}
@@ -287,17 +311,29 @@ func (d *decision) openPeriod(product *Product, paid *Payment, end time.Time) {
 	d.advance() // a late renewal: what was left is carried over now
 }
 
-// behind moves what is left of paid periods to after an instant, in their order.
-func behind(periods []PaidPeriod, now, start time.Time) []PaidPeriod {
+// behind moves what is left of paid periods to after an instant, in their order. What they have given ends with them.
+func (d *decision) behind(periods []PaidPeriod, start time.Time) []PaidPeriod {
 	var moved []PaidPeriod
+	ends := map[time.Time]time.Time{}
 	for _, p := range periods {
-		left := p.End.Sub(latest(p.Start, now))
+		left := p.End.Sub(latest(p.Start, d.now))
 		if left <= 0 {
 			continue
 		}
+		if p.Start.Before(d.now) {
+			p.Whole = p.whole()
+		}
+		ends[p.End.UTC()] = start.Add(left)
 		p.Start, p.End = start, start.Add(left)
 		start = p.End
 		moved = append(moved, p)
+	}
+	for _, g := range d.state.Grants {
+		a, known := d.catalog.allowance(g.Allowance)
+		if end, follows := ends[g.EndsAt.UTC()]; follows && g.InForce(d.now) && (known && a.Every.Term || g.Source == FromAllowance && g.Allowance == "") {
+			g.EndsAt = end
+			d.state.touchGrant(g)
+		}
 	}
 	return moved
 }

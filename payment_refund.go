@@ -1,6 +1,9 @@
 package holdfast
 
-import "slices"
+import (
+	"maps"
+	"slices"
+)
 
 // RefundPayment takes back what a refunded payment has granted. Partial refunds add up: in sum, what was granted times what
 // was refunded, over what was paid, rounded up; at most what is unused. What a reservation holds stays with its job, and is
@@ -78,17 +81,19 @@ func (d *decision) refundPayment(paid *Payment, refund PaymentRefund) {
 		d.state.Account.Blocked = true
 		d.state.touchAccount()
 	}
-	policy := d.refundPolicy(paid, refund)
-	if paid.State == PaymentFlagged || policy == RefundKeep {
+	if paid.State == PaymentFlagged {
 		return
 	}
-	whole := paid.Refunded == paid.Amount
-	d.revoke(paid, policy, whole)
-	if paid.Plan != "" {
-		d.takePeriod(paid, whole)
+	policy := d.refundPolicy(paid, refund)
+	if policy == RefundKeep {
+		paid.Kept += amount
+		return
 	}
-	if d.stops(paid) {
-		d.stopRunning(paid)
+	whole := paid.Refunded == paid.Amount && paid.Kept == 0
+	d.revoke(paid, policy, whole)
+	ended := d.takePeriod(paid, whole)
+	if whole && d.stops(paid) {
+		d.stopRunning(paid, ended)
 	}
 }
 
@@ -105,51 +110,83 @@ func (d *decision) refundPolicy(paid *Payment, refund PaymentRefund) RefundPolic
 	return RefundRevokeUnused
 }
 
-// revoke takes back the refunded part of what the payment granted, per unit.
+// revoke takes back the refunded part of what the payment granted, per unit. What was carried over from it is no further
+// grant, but may be taken back.
 func (d *decision) revoke(paid *Payment, policy RefundPolicy, whole bool) {
 	var units []string
-	granted, gone := map[string]Amount{}, map[string]Amount{}
+	bought := map[string][]*Grant{}
 	for _, g := range d.state.Grants {
-		if g.Payment != paid.ID {
-			continue
+		if g.Payment == paid.ID {
+			if !slices.Contains(units, g.Unit) {
+				units = append(units, g.Unit)
+			}
+			bought[g.Unit] = append(bought[g.Unit], g)
 		}
-		if !slices.Contains(units, g.Unit) {
-			units = append(units, g.Unit)
-		}
-		granted[g.Unit] += g.Granted
-		gone[g.Unit] += g.Revoked
 	}
+	slices.Sort(units)
 	for _, unit := range units {
-		target := granted[unit]
-		if !whole {
-			target = granted[unit].shareUp(paid.Refunded, paid.Amount)
+		slices.SortFunc(bought[unit], burnsBefore)
+		d.revokeUnit(paid, unit, bought[unit], policy, whole)
+	}
+}
+
+func (d *decision) revokeUnit(paid *Payment, unit string, bought []*Grant, policy RefundPolicy, whole bool) {
+	owed := paid.OwedOf[unit]
+	var granted, used Amount
+	gone := owed
+	for _, g := range bought {
+		if g.Source != FromRollover {
+			granted += g.Granted
 		}
-		left := target - gone[unit]
-		if left <= 0 {
-			continue
+		used += g.Used
+		gone += g.Revoked
+	}
+	target := granted
+	if !whole {
+		target = granted.shareUp(paid.Refunded-paid.Kept, paid.Amount)
+	}
+	left := max(target-gone, 0)
+	left -= d.revokeElsewhere(paid, unit, bought, left, policy)
+	for _, g := range bought {
+		part := min(left, g.Available())
+		d.revokeFrom(g, part, paid.reason())
+		left -= part
+		paid.Revoked += part
+	}
+	for _, g := range bought {
+		if part := min(left, g.Reserved-g.Doomed); part > 0 {
+			d.doom(g, part)
+			left -= part
+			paid.Revoked += part
 		}
-		left -= d.revokeElsewhere(paid, unit, left, policy)
-		left = d.revokeUnused(paid, unit, left)
-		if policy == RefundAllAsDebt && left > 0 {
-			d.post(note{kind: EntryDebt, unit: unit, reason: paid.reason()}, func(p *posting) { p.owe(left) })
-			paid.Owed += left
-			d.markRevoked(paid, unit, left)
+	}
+	// What was never used, also where it has ended by itself, is taken back before anything is owed.
+	if debt := min(left, target+used-granted-owed); policy == RefundAllAsDebt && debt > 0 {
+		d.post(note{kind: EntryDebt, unit: unit, reason: paid.reason()}, func(p *posting) { p.owe(debt) })
+		paid.Owed += debt
+		paid.OwedOf = maps.Clone(paid.OwedOf) // copies of the state share the map
+		if paid.OwedOf == nil {
+			paid.OwedOf = map[string]Amount{}
+		}
+		paid.OwedOf[unit] += debt
+	}
+	if whole { // nothing that comes back to it is worth anything
+		for _, g := range bought {
+			(&posting{state: d.state}).revoked(g, g.Granted-g.Revoked)
 		}
 	}
 }
 
 // revokeElsewhere asks the account that took this one's place to take back what has moved there, and returns how much.
-func (d *decision) revokeElsewhere(paid *Payment, unit string, n Amount, policy RefundPolicy) (asked Amount) {
+func (d *decision) revokeElsewhere(paid *Payment, unit string, bought []*Grant, n Amount, policy RefundPolicy) (asked Amount) {
 	if d.state.Account.MergedInto.IsZero() {
 		return 0
 	}
-	for _, g := range d.state.Grants {
-		if g.Payment == paid.ID && g.Unit == unit {
-			part := min(n-asked, g.Moved, g.Granted-g.Revoked)
-			(&posting{state: d.state}).revoked(g, part)
-			paid.Revoked += part
-			asked += part
-		}
+	for _, g := range bought {
+		part := min(n-asked, g.Moved, g.Granted-g.Revoked)
+		(&posting{state: d.state}).revoked(g, part)
+		paid.Revoked += part
+		asked += part
 	}
 	if asked > 0 {
 		d.revocations = append(d.revocations, Revocation{Payment: paid.ID, Unit: unit, Amount: asked, AsDebt: policy == RefundAllAsDebt})
@@ -157,76 +194,64 @@ func (d *decision) revokeElsewhere(paid *Payment, unit string, n Amount, policy 
 	return asked
 }
 
-// revokeUnused voids what is available, and marks what reservations hold; it returns how much had been used.
-func (d *decision) revokeUnused(paid *Payment, unit string, n Amount) (used Amount) {
-	d.post(note{kind: EntryRevoke, unit: unit, reason: paid.reason()}, func(p *posting) {
-		for _, g := range d.state.Grants {
-			if g.Payment == paid.ID && g.Unit == unit {
-				part := min(n, g.Available())
-				p.void(g, part)
-				p.revoked(g, part)
-				paid.Revoked += part
-				n -= part
-			}
-		}
-	})
-	for _, g := range d.state.Grants {
-		if g.Payment == paid.ID && g.Unit == unit {
-			part := min(n, g.Reserved-g.Doomed)
-			if part > 0 {
-				d.doom(g, part)
-				paid.Revoked += part
-				n -= part
-			}
-		}
-	}
-	return n
-}
-
-// markRevoked notes on the payment's grants that used amounts were taken back as debt, so that no further refund does it
-// again.
-func (d *decision) markRevoked(paid *Payment, unit string, n Amount) {
-	for _, g := range d.state.Grants {
-		if g.Payment == paid.ID && g.Unit == unit {
-			part := min(n, g.Granted-g.Revoked)
-			(&posting{state: d.state}).revoked(g, part)
-			n -= part
-		}
+// revokeFrom voids an available amount that a refund takes back.
+func (d *decision) revokeFrom(g *Grant, n Amount, reason string) {
+	if n > 0 {
+		d.post(note{kind: EntryRevoke, unit: g.Unit, reason: reason}, func(p *posting) {
+			p.void(g, n)
+			p.revoked(g, n)
+		})
 	}
 }
 
-// takePeriod ends the period that the payment paid for, where all of it was refunded: what comes behind it moves up. Where
-// a part was refunded before the period began, its allowances open with so much less.
-func (d *decision) takePeriod(paid *Payment, whole bool) {
+// takePeriod ends the period that the payment paid for, where all of it was refunded: with it ends what an upgrade has
+// added, and what comes behind it moves up. Where a part was refunded before the period began, that share of its allowances
+// is revoked as they open. It returns what ended besides what the payment itself gave.
+func (d *decision) takePeriod(paid *Payment, whole bool) (ended []*Grant) {
 	account := &d.state.Account
 	s := account.Subscription.clone()
 	if s == nil {
 		if whole && !account.MergedInto.IsZero() {
 			d.revocations = append(d.revocations, Revocation{Payment: paid.ID, Period: true})
 		}
-		return
+		return nil
 	}
 	i := slices.IndexFunc(s.Periods, func(p PaidPeriod) bool { return p.Payment == paid.ID })
 	if i < 0 {
-		return
+		return nil
 	}
 	taken := &s.Periods[i]
-	if !whole {
-		taken.Refunded, taken.Paid = paid.Refunded, paid.Amount
-		account.Subscription = s
-		d.state.touchAccount()
-		return
-	}
-	moved := behind(s.Periods[i+1:], d.now, latest(taken.Start, d.now))
-	s.Periods = append(s.Periods[:i:i], moved...)
 	account.Subscription = s
 	d.state.touchAccount()
+	if !whole {
+		if !taken.Given {
+			d.takeShare(paid, taken)
+		}
+		return nil
+	}
+	plan := taken.Plan
+	ended = d.endTerms(taken, func(g *Grant) bool { return g.Payment.IsZero() })
+	s.Periods = append(s.Periods[:i:i], d.behind(s.Periods[i+1:], latest(taken.Start, d.now))...)
 	if len(s.Periods) == 0 {
-		d.lapse(d.now)
+		d.lapse(plan, d.now)
 	} else if current, ok := s.periodAt(d.now); ok {
 		d.moveTo(current.Plan, d.now)
 	}
 	d.advance()
+	return ended
+}
+
+// takeShare notes that a part of a period was refunded before it began.
+func (d *decision) takeShare(paid *Payment, period *PaidPeriod) {
+	before := period.Refunded
+	period.Refunded, period.Paid = paid.Refunded-paid.Kept, paid.Amount
+	if plan, ok := d.catalog.Plan(period.Plan); ok {
+		for _, a := range plan.Allowances {
+			if a.Every.Term {
+				paid.Revoked += a.Amount.shareUp(period.Refunded, period.Paid) - a.Amount.shareUp(before, period.Paid)
+			}
+		}
+	}
 }
 
 // stops reports whether running work is asked to stop when the payment is refunded.
@@ -235,12 +260,13 @@ func (d *decision) stops(paid *Payment) bool {
 	return ok && plan.RunningOnRefund == RunningStop && paid.State == PaymentGranted
 }
 
-// stopRunning ends what waits, and asks what runs to stop, of the reservations that took from the payment's grants.
-func (d *decision) stopRunning(paid *Payment) {
+// stopRunning ends what waits, and asks what runs to stop, of the reservations that took from the payment's grants, or from
+// what ended with them.
+func (d *decision) stopRunning(paid *Payment, ended []*Grant) {
 	for _, r := range d.state.Reservations {
 		fromIt := slices.ContainsFunc(r.Allocations, func(a Allocation) bool {
 			g, ok := d.state.Grant(a.Grant)
-			return ok && g.Payment == paid.ID
+			return ok && (g.Payment == paid.ID || slices.Contains(ended, g))
 		})
 		switch {
 		case !r.Live() || !fromIt || r.InDoubt:
@@ -252,12 +278,15 @@ func (d *decision) stopRunning(paid *Payment) {
 	}
 }
 
-// voidDoomed voids what has come back to grants whose payment was refunded while it was held.
+// voidDoomed voids what has come back to grants whose payment was refunded meanwhile.
 func (d *decision) voidDoomed() (voided Amount) {
 	for _, g := range d.state.Grants {
 		n := min(g.Doomed, g.Available())
+		if g.Revoked == g.Granted { // all of it was taken back
+			n = g.Available()
+		}
 		if n > 0 {
-			d.settleDoom(g, n)
+			d.settleDoom(g, min(n, g.Doomed))
 			d.post(note{kind: EntryRevoke, unit: g.Unit}, func(p *posting) { p.void(g, n) })
 			voided += n
 		}

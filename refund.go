@@ -104,7 +104,7 @@ func (d *decision) refund(op Refund, r *Reservation, amount Amount) Settlement {
 	assert(left == 0, "refunded at most what was used")
 	r.Refunded += amount
 	d.state.touchReservation(r)
-	voided := d.voidReturned()
+	voided := d.voidDoomed() + d.voidReturned()
 	correction := owed - forgiven
 	if op.ended() == EndedCorrection {
 		correction, voided = correction+voided, 0

@@ -22,8 +22,18 @@ type PaidPeriod struct {
 	Start, End time.Time
 	Payment    ID
 	Given      bool `json:",omitzero"` // its allowances were opened
-	// Refunded of Paid was given back before it began: its allowances open with so much less.
+	// Refunded of Paid was given back before it began: that share of its allowances is revoked as they open.
 	Refunded, Paid Amount `json:",omitzero"`
+	// Whole is its length as it was paid for, where a part of it had passed before the rest was moved; zero: as it stands.
+	Whole time.Duration `json:",omitzero"`
+}
+
+// whole is the length that was paid for.
+func (p *PaidPeriod) whole() time.Duration {
+	if p.Whole > 0 {
+		return p.Whole
+	}
+	return p.End.Sub(p.Start)
 }
 
 // SubscriptionStatus says how a subscription stands.
@@ -75,7 +85,10 @@ func (d *decision) subscriptionView() *SubscriptionView {
 	}
 	current := s.Periods[0]
 	view := &SubscriptionView{
-		Plan: d.plan.Name, Status: SubscriptionActive, Start: current.Start, End: current.End, PaidUntil: s.end(), Next: s.Next,
+		Plan: d.plan.Name, Status: SubscriptionActive, Start: current.Start, End: current.End, PaidUntil: s.end(),
+	}
+	if s.Next != d.plan.Name {
+		view.Next = s.Next
 	}
 	switch {
 	case !d.now.Before(s.end()):
@@ -109,15 +122,20 @@ func (d *decision) advanceSubscription() {
 	if d.now.Before(end) {
 		return
 	}
-	if s.Next != "" && account.Plan != s.Next {
-		d.moveTo(s.Next, end)
+	goesOn := !s.Cancelled && !d.plan.Default
+	if s.Next != "" {
+		next := d.catalog.PlanOf(&Account{Plan: s.Next})
+		goesOn = goesOn && !next.Default
+		if goesOn {
+			d.moveTo(next.Name, end)
+		}
 	}
-	until := end.Add(d.plan.Grace)
-	if s.Cancelled || d.plan.Default {
-		until = end
+	until := end
+	if goesOn {
+		until = end.Add(d.plan.Grace)
 	}
 	if !d.now.Before(until) {
-		d.lapse(until)
+		d.lapse(s.Periods[len(s.Periods)-1].Plan, until)
 	}
 }
 
@@ -131,44 +149,61 @@ func (d *decision) moveTo(plan string, effectiveAt time.Time) {
 	d.post(note{kind: EntrySubscription, reason: planReason + d.plan.Name, effectiveAt: effectiveAt}, func(*posting) {})
 }
 
-// lapse ends the subscription: the account is on the default plan again, whose cycles it never lost.
-func (d *decision) lapse(at time.Time) {
+// lapse ends the subscription: the account is on the default plan again, whose cycles it never lost. What the plan that
+// was paid for had is remembered.
+func (d *decision) lapse(paid string, at time.Time) {
 	account := &d.state.Account
-	account.Lapsed = d.plan.Name
-	if d.plan.Default {
+	account.Lapsed = paid
+	if plan, ok := d.catalog.Plan(paid); ok && plan.Default {
 		account.Lapsed = ""
 	}
 	account.Subscription = nil
 	account.Anchor, account.AnchorZone = time.Time{}, ""
 	d.state.Zones.Anchor = nil
-	last := account.Plan
 	d.moveTo("", at)
-	d.tell(Event{ID: namedID(ID(account.ID), "lapsed "+last+at.UTC().Format(time.RFC3339Nano)), Kind: EventSubscriptionEnded})
+	d.state.touchAccount()
+	d.tell(Event{ID: namedID(ID(account.ID), fmt.Sprintf("lapsed by entry %d", account.LastEntry)), Kind: EventSubscriptionEnded})
 }
 
-// dearer reports whether the plan costs more than the other one: per day, in the first currency that both are sold in; where
-// there is none, whether it comes later in the catalog.
-func (c *Catalog) dearer(plan, than string) bool {
+// dearer reports whether the plan costs more than another one: per day, for the shortest period of each, in the first currency
+// that both are sold in. Where there is none, or the same price, the later one in the catalog counts as dearer. The default
+// plan is the cheapest.
+func (c *Catalog) dearer(name, thanName string) bool {
+	plan, ok1 := c.Plan(name)
+	than, ok2 := c.Plan(thanName)
+	switch {
+	case name == thanName || !ok1 || !ok2 || plan.Default:
+		return false
+	case than.Default:
+		return true
+	}
 	for i := range c.Products {
-		for j := range c.Products {
-			a, b := &c.Products[i], &c.Products[j]
-			if a.Plan != plan || b.Plan != than {
-				continue
-			}
-			for _, price := range a.Prices {
-				other, ok := find(b.Prices, func(m *Money) bool { return m.Currency == price.Currency })
-				left, fits1 := price.Amount.times(Amount(b.Period.days()))
-				if !ok || !fits1 {
-					continue
-				}
-				if right, fits2 := other.Amount.times(Amount(a.Period.days())); fits2 && left != right {
-					return left > right
-				}
+		for _, money := range c.Products[i].Prices {
+			price, days, sold1 := c.soldFor(name, money.Currency)
+			other, otherDays, sold2 := c.soldFor(thanName, money.Currency)
+			left, fits1 := price.times(Amount(otherDays))
+			right, fits2 := other.times(Amount(days))
+			if sold1 && sold2 && fits1 && fits2 && left != right {
+				return left > right
 			}
 		}
 	}
 	index := func(name string) int { return slices.IndexFunc(c.Plans, func(p Plan) bool { return p.Name == name }) }
-	return index(plan) > index(than)
+	return index(name) > index(thanName)
+}
+
+// soldFor is what the plan's shortest period costs in a currency, and how long it is.
+func (c *Catalog) soldFor(plan, currency string) (price Amount, days int, sold bool) {
+	for i := range c.Products {
+		p := &c.Products[i]
+		if p.Plan != plan || sold && p.Period.days() >= days {
+			continue
+		}
+		if money, ok := find(p.Prices, func(m *Money) bool { return m.Currency == currency }); ok {
+			price, days, sold = money.Amount, p.Period.days(), true
+		}
+	}
+	return price, days, sold
 }
 
 // SetPlan puts an account that exists on a plan, without a payment. What it was granted stays until it ends by itself,
@@ -284,7 +319,7 @@ func (op ChangePlan) print(f *printer) {
 func (op ChangePlan) decide(d *decision) Outcome {
 	s := d.state.Account.Subscription
 	if s == nil {
-		return Outcome{Reason: SubscriptionInactive, Refusal: &Refusal{Plan: d.plan.Name}}
+		return d.nothingPaid()
 	}
 	plan, _ := d.catalog.Plan(op.Plan)
 	now := op.When == ChangeNow || op.When == "" && d.catalog.dearer(op.Plan, d.plan.Name)
@@ -292,7 +327,7 @@ func (op ChangePlan) decide(d *decision) Outcome {
 	case plan.Retired && d.plan.Name != op.Plan:
 		return invalid("plan", "use a plan that is not retired")
 	case now && !d.now.Before(s.end()):
-		return Outcome{Reason: SubscriptionInactive, Refusal: &Refusal{Plan: d.plan.Name}} // in its grace: nothing paid is left to change
+		return d.nothingPaid() // in its grace: nothing paid is left to change
 	case now && d.catalog.dearer(d.plan.Name, op.Plan):
 		return invalid("when", "a cheaper plan begins with the next period: use period_end, or leave it out")
 	}
@@ -313,9 +348,15 @@ func (op ChangePlan) decide(d *decision) Outcome {
 			d.state.Account.Subscription = next
 			d.state.touchAccount()
 			d.tell(Event{ID: d.newID(), Kind: EventSubscriptionChange})
+			d.advance() // in its grace, it changes at once
 		}
 	}
 	return Outcome{Changed: changed, Account: d.view()}
+}
+
+// nothingPaid refuses to change what is not there.
+func (d *decision) nothingPaid() Outcome {
+	return Outcome{Reason: SubscriptionInactive, Refusal: &Refusal{Active: d.state.Account.Active, MaxActive: d.plan.MaxActive, Plan: d.plan.Name}}
 }
 
 // upgrade changes the current period to a dearer plan.
@@ -325,22 +366,26 @@ func (d *decision) upgrade(plan *Plan) {
 	d.moveTo(plan.Name, d.now)
 	current.Plan = plan.Name
 	d.state.touchAccount()
+	given := map[string]Amount{} // by the old plan, of each unit
 	if plan.Upgrade == UpgradeFull {
-		d.revokeTerms(old)
+		d.endTerms(current, func(g *Grant) bool { return g.Allowance != "" && plan.givesByTerm(g.Unit) > 0 })
+	} else {
+		for _, a := range plan.Allowances {
+			given[a.Unit] = old.givesByTerm(a.Unit)
+		}
 	}
 	for i := range plan.Allowances {
 		a := &plan.Allowances[i]
 		if !a.Every.Term {
 			continue
 		}
-		n := a.Amount
-		if plan.Upgrade != UpgradeFull {
-			n -= old.givesByTerm(a.Unit)
-		}
+		had := min(given[a.Unit], a.Amount)
+		given[a.Unit] -= had
+		n := a.Amount - had
 		if plan.Upgrade == UpgradeProrated {
-			n = prorated(n, current.End.Sub(d.now), current.End.Sub(current.Start))
+			n = prorated(n, current.End.Sub(d.now), current.whole())
 		}
-		if n <= 0 {
+		if n == 0 {
 			continue
 		}
 		g := d.cycleGrant(a, n)
@@ -353,20 +398,29 @@ func (d *decision) upgrade(plan *Plan) {
 
 // prorated is the part of an amount for the rest of a period, rounded down, counted in seconds.
 func prorated(n Amount, rest, whole time.Duration) Amount {
-	if n <= 0 {
-		return 0
-	}
 	return n.share(Amount(rest/time.Second), Amount(whole/time.Second))
 }
 
-// revokeTerms voids what is left of the allowances that a plan gave for its paid period.
-func (d *decision) revokeTerms(plan *Plan) {
-	for i := range plan.Allowances {
-		a := &plan.Allowances[i]
-		if g := d.state.cycle(a, d.now); a.Every.Term && g != nil && g.Available() > 0 {
-			d.post(note{kind: EntryRevoke, unit: g.Unit}, func(p *posting) { p.void(g, g.Available()) })
+// ofPeriod reports whether the grant is an allowance of the paid period, or what an upgrade added to it, and in force.
+func (d *decision) ofPeriod(g *Grant, period *PaidPeriod) bool {
+	a, known := d.catalog.allowance(g.Allowance)
+	return g.Source == FromAllowance && (g.Allowance == "" || known && a.Every.Term) && g.EndsAt.Equal(period.End) && g.InForce(d.now)
+}
+
+// endTerms voids what is left of the period's allowances, as far as they are meant. What work holds stays with it, and is
+// void when it returns.
+func (d *decision) endTerms(period *PaidPeriod, meant func(*Grant) bool) (ended []*Grant) {
+	for _, g := range d.state.Grants {
+		if !d.ofPeriod(g, period) || !meant(g) {
+			continue
+		}
+		ended = append(ended, g)
+		d.revokeFrom(g, g.Available(), "its period has ended, or another plan took its place")
+		if n := g.Reserved - g.Doomed; n > 0 {
+			d.doom(g, n)
 		}
 	}
+	return ended
 }
 
 // givesByTerm is what the plan's term allowances of a unit give for a paid period.
@@ -399,7 +453,7 @@ func (ResumeSubscription) decide(d *decision) Outcome { return d.renewing(true) 
 func (d *decision) renewing(wanted bool) Outcome {
 	s := d.state.Account.Subscription
 	if s == nil {
-		return Outcome{Reason: SubscriptionInactive, Refusal: &Refusal{Plan: d.plan.Name}}
+		return d.nothingPaid()
 	}
 	changed := s.Cancelled == wanted
 	if changed {
@@ -415,7 +469,7 @@ func (d *decision) renewing(wanted bool) Outcome {
 			kind = EventSubscriptionCancelled
 		}
 		d.tell(Event{ID: d.newID(), Kind: kind})
-		d.advanceSubscription() // in its grace, it ends at once
+		d.advance() // in its grace, it ends at once
 	}
 	return Outcome{Changed: changed, Account: d.view()}
 }
