@@ -29,6 +29,7 @@ func (DeleteAccount) decide(d *decision) Outcome {
 		d.tell(Event{ID: namedID(ID(account.ID), "cancelled by deletion"), Kind: EventSubscriptionCancelled})
 		d.lapse(d.plan.Name, d.now)
 	}
+	d.moveTo("", d.now) // so that no catalog has to keep the plan for it
 	account.DeletedAt, account.Blocked, account.Notices = d.now, true, false
 	account.Name, account.Language, account.TimeZone, account.Metadata = Erased, "", "", nil
 	d.state.erase()

@@ -150,6 +150,9 @@ func (op Pay) decide(d *decision) Outcome {
 	}
 	shown := paid.clone()
 	outcome.Payment, outcome.Account = &shown, d.view()
+	if product != nil && product.Grant != nil {
+		outcome.Balance = d.balance(product.Grant.Unit)
+	}
 	return outcome
 }
 
