@@ -14,6 +14,8 @@ type Outcome struct {
 	Changed bool `json:",omitzero"`
 	// Replayed marks the repetition of a recorded answer.
 	Replayed bool `json:"-"`
+	// First marks a payment that was not known before.
+	First bool `json:"-"`
 	// DryRun marks the answer to a question: nothing was taken.
 	DryRun bool `json:"-"`
 

@@ -138,7 +138,7 @@ func (op Pay) decide(d *decision) Outcome {
 	d.open()
 	paid := op.record(id, d.now)
 	d.state.addPayment(paid)
-	outcome := Outcome{Changed: true}
+	outcome := Outcome{Changed: true, First: true}
 	if flag != "" {
 		paid.State, paid.Flag = PaymentFlagged, flag
 		d.tell(Event{ID: namedID(id, "flagged"), Kind: EventPaymentFlagged, Payment: id})

@@ -212,12 +212,23 @@ func (e *Engine) Resolve(ctx context.Context, project string, account holdfast.A
 	return account, &Error{Code: Internal, Hint: "this name leads from account to account without end; the operator was told", Err: errors.New("a circle of merged accounts")}
 }
 
-// Payment reads one payment of an account; nil: it has none of this id.
-func (e *Engine) Payment(ctx context.Context, account holdfast.AccountID, id holdfast.ID) (*holdfast.Payment, error) {
-	state, err := e.loadOnly(ctx, store.Want{Account: account, Wait: true, Payments: []holdfast.ID{id}})
-	if err != nil {
-		return nil, err
+// Payment finds a provider's payment where it was decided: at the account that it was claimed for, or at one that has taken
+// that one's place since. Nil: at none of them.
+func (e *Engine) Payment(ctx context.Context, claimed holdfast.AccountID, provider, paymentID string) (*holdfast.Payment, holdfast.AccountID, error) {
+	account := claimed
+	for range holdfast.MaxNames {
+		id := holdfast.PaymentIDOf(account, provider, paymentID)
+		state, err := e.loadOnly(ctx, store.Want{Account: account, Wait: true, Payments: []holdfast.ID{id}})
+		if err != nil {
+			return nil, holdfast.AccountID{}, err
+		}
+		if paid, ok := state.Payment(id); ok {
+			return paid, account, nil
+		}
+		if state.Account.MergedInto.IsZero() {
+			break
+		}
+		account = state.Account.MergedInto
 	}
-	paid, _ := state.Payment(id)
-	return paid, nil
+	return nil, holdfast.AccountID{}, nil
 }

@@ -13,6 +13,7 @@ package payment
 import (
 	"context"
 	"errors"
+	"log/slog"
 
 	"github.com/holdfast-dev/holdfast"
 	"github.com/holdfast-dev/holdfast/store"
@@ -23,8 +24,9 @@ type Engine interface {
 	Submit(ctx context.Context, command holdfast.Command) (holdfast.Outcome, error)
 	// Resolve is the account that a name, or another name of it, means.
 	Resolve(ctx context.Context, project string, account holdfast.AccountID) (holdfast.AccountID, error)
-	// Payment reads one payment of an account; nil: it has none of this id.
-	Payment(ctx context.Context, account holdfast.AccountID, id holdfast.ID) (*holdfast.Payment, error)
+	// Payment finds a payment where it was decided: at the account that it was claimed for, or at one that has taken that
+	// one's place since. Nil: at none of them.
+	Payment(ctx context.Context, claimed holdfast.AccountID, provider, paymentID string) (*holdfast.Payment, holdfast.AccountID, error)
 }
 
 // Claims keeps whose a provider's payments are.
@@ -38,8 +40,18 @@ type Claims interface {
 type Desk struct {
 	Engine Engine
 	Claims Claims
-	// Unavailable turns a failure of the claims into an error of the caller's kind: nothing happened, try again.
+	// Unavailable turns a failure of the claims into an error of the caller's kind: nothing happened, try again. Nil leaves
+	// it as it is.
 	Unavailable func(error) error
+	// Log is told of payments that granted nothing: an operator must look. Nil: nobody is.
+	Log *slog.Logger
+}
+
+func (d *Desk) unavailable(err error) error {
+	if d.Unavailable == nil {
+		return err
+	}
+	return d.Unavailable(err)
 }
 
 // Request says for which account of which project something came in, and who told it.
@@ -50,8 +62,17 @@ type Request struct {
 }
 
 // Pay has a payment decided. What is wrong with its shape comes back as an outcome; everything else is kept, and granted or
-// flagged. It may be repeated as often as one likes.
+// flagged. It may be repeated as often as one likes; the outcome of one of the repetitions is marked as the first.
 func (d *Desk) Pay(ctx context.Context, r Request, op holdfast.Pay) (holdfast.Outcome, error) {
+	outcome, err := d.pay(ctx, r, op)
+	if paid := outcome.Payment; err == nil && paid != nil && paid.State == holdfast.PaymentFlagged && d.Log != nil {
+		d.Log.Error("a payment was kept and granted nothing", "provider", paid.Provider, "payment_id", paid.PaymentID,
+			"flag", string(paid.Flag), "account", outcome.Owner.ID.String())
+	}
+	return outcome, err
+}
+
+func (d *Desk) pay(ctx context.Context, r Request, op holdfast.Pay) (holdfast.Outcome, error) {
 	command := holdfast.Command{Project: r.Project, Account: r.Account, Actor: r.Actor, Do: op}
 	if found := command.Check(); len(found) > 0 {
 		return holdfast.Outcome{Reason: holdfast.Invalid, Problems: found}, nil
@@ -63,7 +84,7 @@ func (d *Desk) Pay(ctx context.Context, r Request, op holdfast.Pay) (holdfast.Ou
 	claim := store.Claim{Project: r.Project, Provider: op.Provider, PaymentID: op.PaymentID, Account: payer}
 	claimed, err := d.Claims.ClaimPayment(ctx, claim)
 	if err != nil {
-		return holdfast.Outcome{}, d.Unavailable(err)
+		return holdfast.Outcome{}, d.unavailable(err)
 	}
 	if claimed.Account != payer {
 		owner, err := d.Engine.Resolve(ctx, r.Project, claimed.Account)
@@ -72,6 +93,7 @@ func (d *Desk) Pay(ctx context.Context, r Request, op holdfast.Pay) (holdfast.Ou
 		}
 		op.Stranger = owner != payer
 	}
+	first, changed := false, false
 	for {
 		op.Refunds = claimed.Refunds
 		command.Do = op
@@ -79,12 +101,17 @@ func (d *Desk) Pay(ctx context.Context, r Request, op holdfast.Pay) (holdfast.Ou
 			command.Account, command.Target = "", claimed.Account
 		}
 		outcome, err := d.Engine.Submit(ctx, command)
+		if err == nil && op.Stranger && outcome.Reason == holdfast.NotFound {
+			return unclaimed(op, claimed.Account), nil
+		}
 		if err != nil || op.Stranger {
 			return outcome, err
 		}
+		first, changed = first || outcome.First, changed || outcome.Changed
+		outcome.First, outcome.Changed = first, changed
 		after, _, err := d.Claims.PaymentOwner(ctx, claim)
 		if err != nil {
-			return outcome, d.Unavailable(err)
+			return outcome, d.unavailable(err)
 		}
 		if len(after.Refunds) <= len(claimed.Refunds) {
 			return outcome, nil
@@ -92,6 +119,15 @@ func (d *Desk) Pay(ctx context.Context, r Request, op holdfast.Pay) (holdfast.Ou
 		claimed.Refunds = after.Refunds // a refund came between the claim and its effect
 		command.ID = holdfast.ID{}
 	}
+}
+
+// unclaimed flags a payment that another account has claimed, and has not come to: there is nowhere to keep it but with the
+// claim, whose own delivery is still to be repeated.
+func unclaimed(op holdfast.Pay, owner holdfast.AccountID) holdfast.Outcome {
+	return holdfast.Outcome{Owner: holdfast.Owner{ID: owner}, Payment: &holdfast.Payment{
+		ID: holdfast.PaymentIDOf(owner, op.Provider, op.PaymentID), Provider: op.Provider, PaymentID: op.PaymentID, Product: op.Product,
+		Amount: op.Amount, Currency: op.Currency, State: holdfast.PaymentFlagged, Flag: holdfast.WrongPerson,
+	}}
 }
 
 // Refund has a refund of a payment decided. For a payment that nobody has told of yet it is kept until the payment comes,
@@ -104,7 +140,7 @@ func (d *Desk) Refund(ctx context.Context, r Request, op holdfast.RefundPayment)
 	claim := store.Claim{Project: r.Project, Provider: op.Provider, PaymentID: op.PaymentID}
 	claimed, _, err := d.Claims.PaymentOwner(ctx, claim)
 	if err != nil {
-		return holdfast.Outcome{}, false, d.Unavailable(err)
+		return holdfast.Outcome{}, false, d.unavailable(err)
 	}
 	owner := claimed.Account
 	kept := false
@@ -126,20 +162,19 @@ func (d *Desk) Refund(ctx context.Context, r Request, op holdfast.RefundPayment)
 					Field: "refund_id", Hint: "too many refunds wait for this payment already",
 				}}}, false, nil
 			}
-			return holdfast.Outcome{}, false, d.Unavailable(err)
+			return holdfast.Outcome{}, false, d.unavailable(err)
 		}
 	}
 }
 
-// Find reads a payment; nil: nobody has told of it.
+// Find reads a payment, and says which account it was decided for; nil: nobody has told of it to the end.
 func (d *Desk) Find(ctx context.Context, project, provider, paymentID string) (*holdfast.Payment, holdfast.AccountID, error) {
 	claimed, known, err := d.Claims.PaymentOwner(ctx, store.Claim{Project: project, Provider: provider, PaymentID: paymentID})
 	if err != nil {
-		return nil, holdfast.AccountID{}, d.Unavailable(err)
+		return nil, holdfast.AccountID{}, d.unavailable(err)
 	}
 	if !known || claimed.Account.IsZero() {
 		return nil, holdfast.AccountID{}, nil
 	}
-	paid, err := d.Engine.Payment(ctx, claimed.Account, holdfast.PaymentIDOf(claimed.Account, provider, paymentID))
-	return paid, claimed.Account, err
+	return d.Engine.Payment(ctx, claimed.Account, provider, paymentID)
 }
