@@ -746,14 +746,18 @@ func (w *world) checkCycles(stored *record) {
 			w.Fatalf("two cycles of %s at once: until %s, and from %s", g.Allowance, before.EndsAt, g.StartsAt)
 		}
 		last[g.Allowance] = g
-		var carried holdfast.Amount
+		var carried, rolled holdfast.Amount // of all that end together: an upgrade may stand beside what was refunded
 		for _, other := range stored.grants {
-			if other.Source == holdfast.FromRollover && other.Allowance == g.Allowance && other.StartsAt.Equal(g.EndsAt) {
+			switch {
+			case other.Allowance != g.Allowance:
+			case other.Source == holdfast.FromRollover && other.StartsAt.Equal(g.EndsAt):
 				carried += other.Granted
+			case other.Source == holdfast.FromAllowance && other.EndsAt.Equal(g.EndsAt):
+				rolled += other.Rolled
 			}
 		}
-		if carried != g.Rolled || g.Rolled > w.caps[g.Allowance] {
-			w.Fatalf("of the cycle until %s %d were carried over, its grant says %d, its cap is %d", g.EndsAt, carried, g.Rolled, w.caps[g.Allowance])
+		if carried != rolled || g.Rolled > w.caps[g.Allowance] {
+			w.Fatalf("of the cycle until %s %d were carried over, its grants say %d, its cap is %d", g.EndsAt, carried, rolled, w.caps[g.Allowance])
 		}
 	}
 	for _, r := range stored.reservations {
@@ -769,7 +773,7 @@ func (w *world) checkCycles(stored *record) {
 // paidFor reports whether a cycle may begin beside another one: what was paid for is given, also where the plan had been set
 // by hand, or was paid for by a payment that was refunded.
 func paidFor(before, g *holdfast.Grant) bool {
-	return !g.Payment.IsZero() && before.Payment != g.Payment
+	return !g.Payment.IsZero() && before.Payment != g.Payment || before.Revoked == before.Granted
 }
 
 func latest(a, b time.Time) time.Time {

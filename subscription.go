@@ -122,20 +122,22 @@ func (d *decision) advanceSubscription() {
 	if d.now.Before(end) {
 		return
 	}
-	goesOn := !s.Cancelled && !d.plan.Default
+	paid := s.Periods[len(s.Periods)-1].Plan
+	next := d.catalog.PlanOf(&Account{Plan: paid})
+	goesOn := !s.Cancelled && !next.Default
 	if s.Next != "" {
-		next := d.catalog.PlanOf(&Account{Plan: s.Next})
+		next = d.catalog.PlanOf(&Account{Plan: s.Next})
 		goesOn = goesOn && !next.Default
-		if goesOn {
-			d.moveTo(next.Name, end)
-		}
+	}
+	if goesOn {
+		d.moveTo(next.Name, end)
 	}
 	until := end
 	if goesOn {
 		until = end.Add(d.plan.Grace)
 	}
 	if !d.now.Before(until) {
-		d.lapse(s.Periods[len(s.Periods)-1].Plan, until)
+		d.lapse(paid, until)
 	}
 }
 
@@ -172,7 +174,7 @@ func (c *Catalog) dearer(name, thanName string) bool {
 	plan, ok1 := c.Plan(name)
 	than, ok2 := c.Plan(thanName)
 	switch {
-	case name == thanName || !ok1 || !ok2 || plan.Default:
+	case !ok1 || !ok2 || plan.Default:
 		return false
 	case than.Default:
 		return true
