@@ -65,11 +65,16 @@ type Request struct {
 // flagged. It may be repeated as often as one likes; the outcome of one of the repetitions is marked as the first.
 func (d *Desk) Pay(ctx context.Context, r Request, op holdfast.Pay) (holdfast.Outcome, error) {
 	outcome, err := d.pay(ctx, r, op)
-	if paid := outcome.Payment; err == nil && paid != nil && paid.State == holdfast.PaymentFlagged && d.Log != nil {
+	if paid := outcome.Payment; err == nil && paid != nil && mustBeLookedAt(paid) && d.Log != nil {
 		d.Log.Error("a payment was kept and granted nothing", "provider", paid.Provider, "payment_id", paid.PaymentID,
 			"flag", string(paid.Flag), "account", outcome.Owner.ID.String())
 	}
 	return outcome, err
+}
+
+// mustBeLookedAt reports whether somebody has paid, and has neither what they paid for nor their money.
+func mustBeLookedAt(p *holdfast.Payment) bool {
+	return p.State == holdfast.PaymentFlagged && p.Flag != holdfast.RefundedBefore
 }
 
 func (d *Desk) pay(ctx context.Context, r Request, op holdfast.Pay) (holdfast.Outcome, error) {
