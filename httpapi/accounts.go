@@ -64,6 +64,23 @@ type planBody struct {
 
 func setPlan(body *planBody) holdfast.Operation { return holdfast.SetPlan{Plan: body.Plan} }
 
+// changeBody changes the plan of a running subscription.
+type changeBody struct {
+	Plan string        `json:"plan" doc:"A plan of the catalog" example:"pro"`
+	When holdfast.When `json:"when,omitempty" enum:"now,period_end" doc:"Where it is left out: now for a dearer plan, at the end of what is paid for another"`
+}
+
+func changePlan(body *changeBody) holdfast.Operation {
+	return holdfast.ChangePlan{Plan: body.Plan, When: body.When}
+}
+
+// renewalBody has no fields.
+type renewalBody struct{}
+
+func cancelSubscription(*renewalBody) holdfast.Operation { return holdfast.CancelSubscription{} }
+
+func resumeSubscription(*renewalBody) holdfast.Operation { return holdfast.ResumeSubscription{} }
+
 // grantBody opens a pocket.
 type grantBody struct {
 	Unit     string           `json:"unit" doc:"A unit of the catalog" example:"credit"`

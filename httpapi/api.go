@@ -64,7 +64,7 @@ type Key struct {
 const (
 	ScopeRead  = "read"  // every GET
 	ScopeWork  = "work"  // reservations and their verbs, creating and updating accounts
-	ScopeMoney = "money" // grants, adjustments, refunds, plans
+	ScopeMoney = "money" // grants, adjustments, payments, refunds, plans, aliases, merges
 	ScopeAdmin = "admin" // force, blocking, deletion, the catalog
 )
 
@@ -104,6 +104,8 @@ type Options struct {
 	Version string // of the program; the document tells it. Empty: "dev"
 	// Catalogs keeps catalogs; nil: there is nothing at /v1/catalog.
 	Catalogs Catalogs
+	// Payments takes payments; nil: there is nothing at /v1/payments.
+	Payments Payments
 	// Admin makes projects and keys for whoever has AdminKey, which opens nothing else. Where either is missing, those
 	// calls answer 401 to everybody.
 	Admin    Admin

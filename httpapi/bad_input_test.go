@@ -267,6 +267,79 @@ func TestBadInputIsNamedAndMovesNothing(t *testing.T) {
 	bad("a merge without a key", "POST", "/v1/accounts/ann/merge", "", `{"from": "web:7"}`, keyField)
 	bad("a merge without anything", "POST", "/v1/accounts/ann/merge", "", ``, keyField, "from")
 
+	// Payments. What a provider calls things is bounded, in the body as in the path.
+	pay := func(name, field, value string, fields ...string) {
+		parts := map[string]string{"provider": `"stars"`, "payment_id": `"c1"`, "account": `"ann"`, "product": `"credits_100"`, "amount": "100", "currency": `"XTR"`}
+		parts[field] = value
+		var list []string
+		for _, part := range sortedKeys(parts) {
+			if parts[part] != "" {
+				list = append(list, fmt.Sprintf("%q: %s", part, parts[part]))
+			}
+		}
+		bad(name, "POST", "/v1/payments", "", "{"+strings.Join(list, ", ")+"}", fields...)
+	}
+	for _, field := range []string{"provider", "payment_id", "account", "product", "amount", "currency"} {
+		pay("a payment without "+field, field, "", field)
+		pay("a payment with null for "+field, field, "null", field)
+		pay("a payment with a list for "+field, field, "[]", field)
+		pay("a payment with an empty "+field, field, `""`, field)
+	}
+	for _, number := range []string{"-1", "1.0", "1e2", `"100"`, "9007199254740992", "true"} {
+		pay("a payment of "+number, "amount", number, "amount")
+		bad("a refund of a payment of "+number, "POST", "/v1/payments/stars/c1/refunds", "", `{"refund_id": "r1", "amount": `+number+`}`, "amount")
+	}
+	pay("a provider in capitals", "provider", `"Stars"`, "provider")
+	pay("a provider of 65 bytes", "provider", `"`+strings.Repeat("p", 65)+`"`, "provider")
+	pay("a payment id of 256 bytes", "payment_id", `"`+strings.Repeat("p", 256)+`"`, "payment_id")
+	pay("a payment id with a newline", "payment_id", `"a\nb"`, "payment_id")
+	pay("half a pair in a payment id", "payment_id", `"\ud800"`, "payment_id")
+	pay("a payment for a name with a space", "account", `"a b"`, "account")
+	pay("a product that is a sentence", "product", `"Pro Plan"`, "product")
+	for _, currency := range []string{"xtr", "XT", "XTRR", "X1R", "ЖТР"} {
+		pay("the currency "+currency, "currency", `"`+currency+`"`, "currency")
+	}
+	pay("a period's end that is no time", "period_end", `"tomorrow"`, "period_end")
+	pay("a period of what has none", "period_end", `"2026-12-30T10:00:00Z"`, "period_end")
+	pay("unknown fields of a payment", "price", "1", "price")
+	bad("a payment of nothing", "POST", "/v1/payments", "", `{}`, "provider", "payment_id", "account", "product", "amount", "currency")
+	bad("a query on a payment", "POST", "/v1/payments?dry_run=1", "", `{"provider": "stars", "payment_id": "c1", "account": "ann", "product": "credits_100", "amount": 100, "currency": "XTR"}`, "dry_run")
+	for _, c := range []struct{ method, suffix, body string }{{"GET", "", ""}, {"POST", "/refunds", `{"refund_id": "r1"}`}} {
+		for _, id := range []string{"%00", "%FF", "%C3%28", "%0A", strings.Repeat("a", 256)} {
+			bad(c.method+" payment "+id[:min(len(id), 6)], c.method, "/v1/payments/stars/"+id+c.suffix, "", c.body, "payment_id")
+		}
+		for _, provider := range []string{"Stars", "a%20b", "%00", strings.Repeat("a", 65)} {
+			bad(c.method+" payment of "+provider[:min(len(provider), 6)], c.method, "/v1/payments/"+provider+"/c1"+c.suffix, "", c.body, "provider")
+		}
+		bad(c.method+" payment with a query", c.method, "/v1/payments/stars/c1"+c.suffix+"?x=1", "", c.body, "x")
+	}
+	refunds := "/v1/payments/stars/c1/refunds"
+	bad("a refund of nothing", "POST", refunds, "", `{}`, "refund_id")
+	bad("a refund without a body", "POST", refunds, "", ``, "refund_id")
+	bad("a refund of 0", "POST", refunds, "", `{"refund_id": "r1", "amount": 0}`, "amount")
+	bad("a refund id of 256 bytes", "POST", refunds, "", `{"refund_id": "`+strings.Repeat("r", 256)+`"}`, "refund_id")
+	bad("a refund id with NUL", "POST", refunds, "", `{"refund_id": "a\u0000"}`, "refund_id")
+	for _, policy := range []string{`""`, `"burn"`, `"REVOKE_UNUSED"`, `1`, `[]`} {
+		bad("a refund by "+policy, "POST", refunds, "", `{"refund_id": "r1", "policy": `+policy+`}`, "policy")
+	}
+	bad("a dispute that is a text", "POST", refunds, "", `{"refund_id": "r1", "dispute": "yes"}`, "dispute")
+	bad("wrong fields of a refund in a wrong place", "POST", "/v1/payments/A/c1/refunds", "", `{"refund_id": null, "amount": "1", "reason": "x"}`, "provider", "refund_id", "amount", "reason")
+
+	// Subscriptions.
+	change := "/v1/accounts/ann/subscription/change"
+	bad("a change to nothing", "POST", change, "", `{}`, "plan")
+	bad("a change without a body", "POST", change, "", ``, "plan")
+	bad("a change to an unknown plan", "POST", change, "", `{"plan": "gold"}`, "plan")
+	bad("a change to a plan in capitals", "POST", change, "", `{"plan": "PRO"}`, "plan")
+	for _, when := range []string{`"later"`, `"NOW"`, `null`, `1`} {
+		bad("a change at "+when, "POST", change, "", `{"plan": "pro", "when": `+when+`}`, "when")
+	}
+	for _, call := range []string{"cancel", "resume"} {
+		bad("a field of "+call, "POST", "/v1/accounts/ann/subscription/"+call, "", `{"when": "now"}`, "when")
+		bad(call+" of no name", "POST", "/v1/accounts/a%20b/subscription/"+call, "", ``, "account")
+	}
+	bad("256 bytes of key for a change", "POST", change, strings.Repeat("k", 256), `{"plan": "pro"}`, keyField)
+
 	for _, c := range calls {
 		t.Run(c.name, func(t *testing.T) {
 			s.t = t

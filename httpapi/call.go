@@ -51,7 +51,9 @@ type call struct {
 	account     holdfast.AccountID
 	accountName string
 	otherName   string // besides it
-	owner       holdfast.Owner
+
+	pending bool // a refund waits for its payment
+	owner   holdfast.Owner
 }
 
 // sender has a command decided.
@@ -280,13 +282,19 @@ func (c *call) answer(command *holdfast.Command, outcome *holdfast.Outcome, err 
 	return a
 }
 
-// balanceOfNow is what the account that has taken the call's account's place has in a unit: that is what its person has.
-func (c *call) balanceOfNow(unit string) (*holdfast.Balance, error) {
+// accountOfNow is the call's account, or the one that has taken its place and so has what its person has; nil: neither is
+// there.
+func (c *call) accountOfNow() (*holdfast.AccountView, error) {
 	account, err := c.api.Engine.Resolve(c.context(), c.key.Project, c.account)
 	if err != nil {
 		return nil, err
 	}
-	view, err := c.api.Engine.ViewOf(c.context(), c.key.Project, account)
+	return c.api.Engine.ViewOf(c.context(), c.key.Project, account)
+}
+
+// balanceOfNow is what that account has in a unit.
+func (c *call) balanceOfNow(unit string) (*holdfast.Balance, error) {
+	view, err := c.accountOfNow()
 	if err != nil || view == nil {
 		return nil, err
 	}

@@ -44,7 +44,7 @@ func describe(table []route, version string) ([]byte, error) {
 				"key":      {Type: "http", Scheme: "bearer", Description: "An API key. It belongs to one project and has scopes: read, work, money, admin."},
 			},
 		},
-		Tags: []*huma.Tag{{Name: tagReservations}, {Name: tagAccounts}, {Name: tagCatalog}, {Name: tagInstance}, {Name: tagOperations}},
+		Tags: []*huma.Tag{{Name: tagReservations}, {Name: tagAccounts}, {Name: tagPayments}, {Name: tagCatalog}, {Name: tagInstance}, {Name: tagOperations}},
 	}
 	for i := range table {
 		d.add(&table[i])
@@ -122,7 +122,12 @@ func (d *description) parameters(r *route) []*huma.Param {
 		if r.tag == tagInstance {
 			p.Description = "What making the key answered as id"
 		}
-		if name == "account" {
+		switch name {
+		case "provider":
+			p.Schema, p.Description = text(holdfast.MaxIdentifierBytes), "Who took the money; 1 to 64 of a-z 0-9 . _ -"
+		case "payment_id":
+			p.Schema, p.Description = text(holdfast.MaxPaymentIDBytes), "The provider's id of the payment, escaped as a URL demands; 1 to 255 bytes"
+		case "account":
 			p.Schema, p.Description = text(holdfast.MaxNameBytes), "1 to 128 bytes of UTF-8 without control characters, spaces or / ? # %"
 		}
 		list = append(list, p)

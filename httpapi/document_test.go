@@ -21,6 +21,8 @@ func TestRoutesAndDocumentAgree(t *testing.T) {
 		GET/v1/accounts/{account}/balance GET/v1/accounts/{account}/explain DELETE/v1/accounts/{account}
 		GET/v1/accounts/{account}/grants POST/v1/accounts/{account}/grants
 		POST/v1/accounts/{account}/adjustments POST/v1/accounts/{account}/subscription
+		POST/v1/accounts/{account}/subscription/change POST/v1/accounts/{account}/subscription/cancel POST/v1/accounts/{account}/subscription/resume
+		POST/v1/payments GET/v1/payments/{provider}/{payment_id} POST/v1/payments/{provider}/{payment_id}/refunds
 		POST/v1/accounts/{account}/aliases POST/v1/accounts/{account}/merge
 		GET/v1/reservations POST/v1/reservations GET/v1/reservations/{id} POST/v1/charges POST/v1/batch
 		GET/v1/catalog PUT/v1/catalog POST/v1/projects POST/v1/keys DELETE/v1/keys/{id}

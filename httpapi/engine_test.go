@@ -57,6 +57,7 @@ func catalog() *holdfast.Catalog {
 			{Name: "file.analyze", Prices: []holdfast.Price{{Unit: "credit", Amount: 3}}, LongestJob: 3 * time.Minute, TTL: 15 * time.Minute, Policies: holdfast.Policies{CancelRunning: holdfast.CancelRequest}},
 			{Name: "chat.completion", Prices: []holdfast.Price{{Unit: "credit", Per: 1000, Rates: map[string]holdfast.Amount{"input_token": 1, "cached_token": 0, "output_token": 4}}}, LongestJob: 2 * time.Minute, TTL: 10 * time.Minute, Policies: holdfast.Policies{Overrun: holdfast.OverrunDebt}},
 		},
+		Products: []holdfast.Product{{Name: "credits_100", Grant: &holdfast.ProductGrant{Unit: "credit", Amount: 100}, Prices: []holdfast.Money{{Currency: "XTR", Amount: 100}}}},
 		Surfaces: []holdfast.Surface{{Name: "bot", TTL: 15 * time.Minute}},
 		Plans: []holdfast.Plan{
 			{Name: "free", Default: true, Features: []string{"text.improve", "image.generate"}, MaxActive: 1, Allowances: []holdfast.Allowance{{Key: "free/credit", Unit: "credit", Amount: 3, Every: daily}}},
@@ -139,6 +140,17 @@ func (e *smallEngine) resolve(account holdfast.AccountID) holdfast.AccountID {
 		}
 		account = state.Account.MergedInto
 	}
+}
+
+func (e *smallEngine) Payment(_ context.Context, account holdfast.AccountID, provider, id string) (*holdfast.Payment, holdfast.AccountID, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if state := e.load(account); state != nil {
+		if paid, ok := state.Payment(holdfast.PaymentIDOf(account, provider, id)); ok {
+			return paid, account, e.readError
+		}
+	}
+	return nil, holdfast.AccountID{}, e.readError
 }
 
 func (e *smallEngine) Alias(ctx context.Context, n engine.Names) (holdfast.Outcome, error) {

@@ -19,10 +19,12 @@ import (
 // bodies are what each route that submits takes, so that a test can call every route.
 func (s *server) everyRoute(visit func(r *route, path, body string)) {
 	id := s.reserve("ann", "every route")
+	pay := `{"provider": "stars", "payment_id": "every route", "account": "ann", "product": "credits_100", "amount": 100, "currency": "XTR"}`
+	s.call("POST", "/v1/payments", pay).is(201)
 	table := routes()
 	slices.SortStableFunc(table, func(a, b route) int { return cmp.Compare(b.method, a.method) }) // what deletes comes last
 	for _, r := range table {
-		path := strings.NewReplacer("{id}", id, "{account}", "ann").Replace(r.path)
+		path := strings.NewReplacer("{id}", id, "{account}", "ann", "{provider}", "stars", "{payment_id}", "every%20route").Replace(r.path)
 		switch r.operation {
 		case "listReservations":
 			path += "?account=ann"
@@ -51,6 +53,14 @@ func (s *server) everyRoute(visit func(r *route, path, body string)) {
 			body = `{"plan": "pro"}`
 		case "addAlias":
 			body = `{"alias": "web:ann"}`
+		case "changePlan":
+			body = `{"plan": "free"}`
+		case "cancelSubscription", "resumeSubscription":
+			body = `{}`
+		case "pay":
+			body = pay
+		case "refundPayment":
+			body = `{"refund_id": "r1"}`
 		case "merge":
 			body = `{"from": "web:ann"}`
 		}
@@ -104,7 +114,8 @@ func TestEveryRouteAsksForItsKeyAndItsScope(t *testing.T) {
 
 func TestScopesAreThoseOfTheContract(t *testing.T) {
 	want := map[string]string{
-		"refund": ScopeMoney, "addGrant": ScopeMoney, "adjust": ScopeMoney, "setPlan": ScopeMoney, "addAlias": ScopeMoney, "merge": ScopeMoney, "force": ScopeAdmin, "deleteAccount": ScopeAdmin, "putCatalog": ScopeAdmin,
+		"refund": ScopeMoney, "addGrant": ScopeMoney, "adjust": ScopeMoney, "setPlan": ScopeMoney, "addAlias": ScopeMoney, "merge": ScopeMoney,
+		"pay": ScopeMoney, "refundPayment": ScopeMoney, "changePlan": ScopeMoney, "cancelSubscription": ScopeMoney, "resumeSubscription": ScopeMoney, "force": ScopeAdmin, "deleteAccount": ScopeAdmin, "putCatalog": ScopeAdmin,
 		"addProject": scopeInstance, "addKey": scopeInstance, "revokeKey": scopeInstance,
 		"batch": scopeOfEach, "health": "", "ready": "", "document": "", "docs": "",
 	}

@@ -54,6 +54,7 @@ const (
 const (
 	tagReservations = "Reservations"
 	tagAccounts     = "Accounts"
+	tagPayments     = "Payments"
 	tagCatalog      = "Catalog"
 	tagInstance     = "Instance"
 	tagOperations   = "Operations"
@@ -215,6 +216,21 @@ func routes() []route {
 			answers: ok(AccountChanged{}), reasons: []holdfast.Reason{holdfast.NotFound, holdfast.AccountBlocked}, does: onAccount(setPlan, accountChanged),
 		},
 		{
+			method: post, path: "/v1/accounts/{account}/subscription/change", scope: ScopeMoney, operation: "changePlan", op: "change_plan", tag: tagAccounts, keyed: keyOptional,
+			summary: "Change the plan of what is paid for, now or at its end",
+			answers: ok(AccountChanged{}), reasons: []holdfast.Reason{holdfast.NotFound, holdfast.SubscriptionInactive}, does: onAccount(changePlan, accountChanged),
+		},
+		{
+			method: post, path: "/v1/accounts/{account}/subscription/cancel", scope: ScopeMoney, operation: "cancelSubscription", op: "cancel_subscription", tag: tagAccounts, keyed: keyOptional,
+			summary: "Let a subscription end with what is paid",
+			answers: ok(AccountChanged{}), reasons: []holdfast.Reason{holdfast.NotFound, holdfast.SubscriptionInactive}, does: onAccount(cancelSubscription, accountChanged),
+		},
+		{
+			method: post, path: "/v1/accounts/{account}/subscription/resume", scope: ScopeMoney, operation: "resumeSubscription", op: "resume_subscription", tag: tagAccounts, keyed: keyOptional,
+			summary: "Take the cancellation of a subscription back",
+			answers: ok(AccountChanged{}), reasons: []holdfast.Reason{holdfast.NotFound, holdfast.SubscriptionInactive}, does: onAccount(resumeSubscription, accountChanged),
+		},
+		{
 			method: post, path: "/v1/accounts/{account}/aliases", scope: ScopeMoney, operation: "addAlias", tag: tagAccounts, keyed: keyOptional,
 			summary: "Let a further name mean an account",
 			answers: []outcome{
@@ -228,6 +244,30 @@ func routes() []route {
 			summary: "Take another account in, with all that it has; its name then means this one",
 			answers: ok(AccountChanged{}),
 			reasons: []holdfast.Reason{holdfast.NotFound, holdfast.AccountBlocked}, does: onNames(merged, accountChanged),
+		},
+		{
+			method: post, path: "/v1/payments", scope: ScopeMoney, operation: "pay", tag: tagPayments,
+			summary: "Grant what a completed payment has bought, once per provider and payment",
+			answers: []outcome{
+				{status: http.StatusCreated, about: "Granted", bodies: []any{PaymentChanged{}}},
+				{status: http.StatusOK, about: "It was known already, or it is flagged: nothing was granted", bodies: []any{PaymentChanged{}}},
+			},
+			reasons: []holdfast.Reason{holdfast.NotFound}, does: action{body: new(paymentBody), command: takePayment, encode: paid},
+		},
+		{
+			method: get, path: "/v1/payments/{provider}/{payment_id}", scope: ScopeRead, operation: "getPayment", tag: tagPayments,
+			summary: "Show a payment",
+			answers: ok(Payment{}), reasons: []holdfast.Reason{holdfast.NotFound, reasonOverloaded}, does: action{run: getPayment},
+		},
+		{
+			method: post, path: "/v1/payments/{provider}/{payment_id}/refunds", scope: ScopeMoney, operation: "refundPayment", tag: tagPayments,
+			summary: "Take back what a refunded payment had granted, once per refund",
+			answers: []outcome{
+				{status: http.StatusCreated, about: "Refunded", bodies: []any{PaymentChanged{}}},
+				{status: http.StatusOK, about: "This refund was known already", bodies: []any{PaymentChanged{}}},
+				{status: http.StatusAccepted, about: "The payment is not known yet: applied when it arrives", bodies: []any{PaymentPending{}}},
+			},
+			reasons: []holdfast.Reason{holdfast.NotFound}, does: action{body: new(paymentRefundBody), command: refundPayment, encode: refundedPayment},
 		},
 		{
 			method: get, path: "/v1/catalog", scope: ScopeRead, operation: "getCatalog", tag: tagCatalog,

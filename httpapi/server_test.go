@@ -18,6 +18,8 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/holdfast-dev/holdfast"
+	"github.com/holdfast-dev/holdfast/payment"
+	"github.com/holdfast-dev/holdfast/store/memory"
 )
 
 // Every answer in these tests comes over real HTTP and is held against the document that the server itself hands out.
@@ -86,6 +88,9 @@ func serveWith(t *testing.T, e Engine, texts Texts, change ...func(*Options)) *s
 	options := Options{
 		Engine: e, Keys: s.keys, Texts: texts, Version: "test", Logger: s.logger(),
 		Catalogs: s.shelf, Admin: s.admin, AdminKey: instanceKey,
+	}
+	if pays, ok := e.(payment.Engine); ok {
+		options.Payments = &payment.Desk{Engine: pays, Claims: memory.Open(), Log: s.logger()}
 	}
 	for _, c := range change {
 		c(&options)

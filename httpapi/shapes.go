@@ -127,7 +127,7 @@ type Account struct {
 	MergedInto   *string           `json:"merged_into" doc:"Not null: that name leads to this account, which is shown"`
 	Exists       bool              `json:"exists" doc:"false: nobody has seen it yet; this is what it would have"`
 	Plan         string            `json:"plan"`
-	Subscription any               `json:"subscription" doc:"null: the plan was set without a payment, or is the default"`
+	Subscription *Subscription     `json:"subscription" doc:"null: nothing is paid for. The plan was set without a payment, or is the default"`
 	Language     *string           `json:"language"`
 	TimeZone     *string           `json:"time_zone"`
 	Blocked      bool              `json:"blocked"`
@@ -140,6 +140,17 @@ type Account struct {
 	CreatedAt    *time.Time        `json:"created_at"`
 	DeletedAt    *time.Time        `json:"deleted_at" doc:"Not null: it was deleted, and begins nothing new"`
 	Catalog      int64             `json:"catalog_version" doc:"Of the catalog by which it is shown"`
+}
+
+// Subscription is what was paid for.
+type Subscription struct {
+	Plan        string                      `json:"plan" example:"pro"`
+	Status      holdfast.SubscriptionStatus `json:"status" doc:"active, cancelled (paid for, and it ends with what is paid) or grace (not renewed yet). More may come." example:"active"`
+	PeriodStart time.Time                   `json:"period_start"`
+	PeriodEnd   time.Time                   `json:"period_end" doc:"Of the current period, or of the last that was"`
+	PaidUntil   time.Time                   `json:"paid_until" doc:"The end of all that is paid"`
+	GraceUntil  *time.Time                  `json:"grace_until" doc:"Not null: it was not renewed, and lapses then"`
+	NextPlan    *string                     `json:"next_plan" doc:"The plan from paid_until on; null: the same"`
 }
 
 // Feature is what an account may ask for, and what one use costs now.
@@ -230,6 +241,39 @@ type Grant struct {
 type Credited struct {
 	Grant   *Grant  `json:"grant" doc:"null: a negative adjustment opens none"`
 	Balance Balance `json:"balance" doc:"As it is afterwards"`
+}
+
+// Payment is a completed payment, what it came to, and what its account has now.
+type Payment struct {
+	Provider     string          `json:"provider"`
+	PaymentID    string          `json:"payment_id"`
+	Account      string          `json:"account"`
+	Product      string          `json:"product"`
+	Amount       holdfast.Amount `json:"amount" doc:"In the currency's smallest step"`
+	Currency     string          `json:"currency"`
+	State        string          `json:"state" doc:"granted or flagged (kept, and nothing was granted). More may come." example:"granted"`
+	Reason       *string         `json:"reason" doc:"Of flagged: wrong_amount, wrong_currency, wrong_product, wrong_person, account_blocked, account_deleted, too_much or refunded. More may come."`
+	Plan         *string         `json:"plan" doc:"Of a product that is a plan"`
+	PeriodStart  *time.Time      `json:"period_start" doc:"Of what it pays for, as it was decided"`
+	PeriodEnd    *time.Time      `json:"period_end"`
+	Refunded     holdfast.Amount `json:"refunded" doc:"Of amount"`
+	Revoked      holdfast.Amount `json:"revoked" doc:"Of what was granted: taken back, or to be taken back when running work returns it"`
+	Debt         holdfast.Amount `json:"debt" doc:"Of what was granted: it had been used, and is owed"`
+	Disputed     bool            `json:"disputed"`
+	PaidAt       *time.Time      `json:"paid_at" doc:"When it was decided; null: it was told for somebody else, and their own is still to come"`
+	Balances     []Balance       `json:"balances" doc:"Of the account as it is now, one per unit; empty where the payment is somebody else's"`
+	Subscription *Subscription   `json:"subscription" doc:"Of the account as it is now"`
+}
+
+// PaymentChanged is a payment after a call that may have changed it.
+type PaymentChanged struct {
+	Payment
+	Changed bool `json:"changed" doc:"false: it was so already"`
+}
+
+// PaymentPending answers a refund of a payment that nobody has told of yet.
+type PaymentPending struct {
+	State string `json:"state" doc:"pending: the refund is applied when the payment arrives" example:"pending"`
 }
 
 // Entry is one line of the ledger.
@@ -387,9 +431,32 @@ func AccountOf(name string, view *holdfast.AccountView, catalogVersion int64) Ac
 		Active: a.Active, MaxActive: view.MaxActive, Features: []Feature{}, CreatedAt: instant(a.CreatedAt),
 		DeletedAt: instant(a.DeletedAt), Catalog: catalogVersion,
 	}
-	shown.Balances = balancesOf(view)
+	shown.Balances, shown.Subscription = balancesOf(view), subscriptionOf(view.Subscription)
 	for _, f := range view.Features {
 		shown.Features = append(shown.Features, Feature{f.Name, priceOf(f.Price)})
+	}
+	return shown
+}
+
+func subscriptionOf(s *holdfast.SubscriptionView) *Subscription {
+	if s == nil {
+		return nil
+	}
+	return &Subscription{
+		Plan: s.Plan, Status: s.Status, PeriodStart: s.Start.UTC(), PeriodEnd: s.End.UTC(), PaidUntil: s.PaidUntil.UTC(),
+		GraceUntil: instant(s.GraceUntil), NextPlan: known(s.Next),
+	}
+}
+
+// payment shows a payment with what an account has; nil: with nothing of it.
+func (c *call) payment(p *holdfast.Payment, view *holdfast.AccountView) Payment {
+	shown := Payment{
+		Provider: p.Provider, PaymentID: p.PaymentID, Account: c.accountName, Product: p.Product, Amount: p.Amount, Currency: p.Currency,
+		State: string(p.State), Reason: known(string(p.Flag)), Plan: known(p.Plan), PeriodStart: instant(p.PeriodStart), PeriodEnd: instant(p.PeriodEnd),
+		Refunded: p.Refunded, Revoked: p.Revoked, Debt: p.Owed, Disputed: p.Disputed, PaidAt: instant(p.PaidAt), Balances: []Balance{},
+	}
+	if view != nil {
+		shown.Balances, shown.Subscription = balancesOf(view), subscriptionOf(view.Subscription)
 	}
 	return shown
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-dev/holdfast"
 	"github.com/holdfast-dev/holdfast/engine"
 	"github.com/holdfast-dev/holdfast/message"
+	"github.com/holdfast-dev/holdfast/payment"
 	"github.com/holdfast-dev/holdfast/store"
 	"github.com/holdfast-dev/holdfast/store/memory"
 	"github.com/holdfast-dev/holdfast/store/sqlite"
@@ -39,6 +40,7 @@ type house struct {
 	*server
 	engine *engine.Engine
 	stored store.Lookups
+	desk   *payment.Desk
 }
 
 // eachStore runs a test over the real engine on the stores that need no server.
@@ -86,7 +88,12 @@ func wholeOn(t *testing.T, stored store.Lookups, sold *holdfast.Catalog) *house 
 		}
 		stored.Close()
 	})
-	return &house{server: serveWith(t, e, realTexts{texts}), engine: e, stored: stored}
+	h := &house{engine: e, stored: stored, desk: &payment.Desk{Engine: e, Claims: stored}}
+	h.server = serveWith(t, e, realTexts{texts}, func(o *Options) {
+		h.desk.Log = o.Logger
+		o.Payments = h.desk
+	})
+	return h
 }
 
 func TestTheRealEngineAndTextsFitBehindTheHandler(t *testing.T) {

@@ -20,6 +20,7 @@ import (
 	"github.com/holdfast-dev/holdfast/httpapi"
 	"github.com/holdfast-dev/holdfast/message"
 	"github.com/holdfast-dev/holdfast/metrics"
+	"github.com/holdfast-dev/holdfast/payment"
 	"github.com/holdfast-dev/holdfast/store"
 )
 
@@ -259,9 +260,10 @@ func newServer(o serverOptions) (*server, error) {
 	observer := metrics.New()
 	e := engine.New(o.database, engine.Options{Catalog: o.catalogs.of, Logger: o.log, SweepEvery: o.sweepEvery, Observer: observer})
 	observer.Watch(e, o.database)
+	desk := &payment.Desk{Engine: e, Claims: o.database, Log: o.log}
 	handler, err := httpapi.New(httpapi.Options{
 		Engine: e, Keys: o.keys, Texts: texts{spoken}, Logger: o.log, Version: version(),
-		Catalogs: o.catalogs, Admin: instance{o.database}, AdminKey: o.adminKey, RateLimit: o.rateLimit,
+		Catalogs: o.catalogs, Payments: desk, Admin: instance{o.database}, AdminKey: o.adminKey, RateLimit: o.rateLimit,
 	})
 	if err != nil {
 		return nil, err
