@@ -43,17 +43,18 @@ func (e *Engine) work(ctx context.Context, wake <-chan struct{}, wanted func() b
 		}
 		select {
 		case <-wake:
+			e.giveTurns()
 		case <-ctx.Done():
 		}
 	}
 }
 
-// turns is how often, at most, a lane lets others run between two batches.
+// turns is how often, at most, a lane lets others run before it takes a batch.
 const turns = 3
 
 // giveTurns lets those who were just answered run before the next batch is taken, for as long as more commands come of it:
-// many callers send their next one at once, and it would miss the batch by microseconds. Where nobody wants to run, it
-// takes no time.
+// many callers send their next one at once, and it would miss the batch by microseconds. That holds for the lane that has
+// answered them, and for one that the first of them has woken. Where nobody wants to run, it takes no time.
 func (e *Engine) giveTurns() {
 	before := -1
 	for range turns {
