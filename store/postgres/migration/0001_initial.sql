@@ -7,6 +7,9 @@
 --   * Times are in UTC and microseconds; NULL means none. An empty list or map is NULL.
 --   * A constraint's name is a sentence that tells what it keeps true.
 --
+-- What a single value must be is a domain here: the server reads the text of a table's CHECKs anew for every statement, and
+-- that of a domain's once per session. A rule about several columns is a CHECK; they are few.
+--
 -- Only here: a schema of its own, since Join puts these tables beside the caller's; uuid, boolean and timestamptz where
 -- SQLite has blobs and integers; lists as arrays, which are narrower than JSON (row width is what a batch costs); maps and
 -- recorded outcomes as text, because nothing in the database looks into them and jsonb would reorder them; version 0, a
@@ -19,59 +22,59 @@
 
 SET LOCAL lock_timeout = '2s';
 
+CREATE DOMAIN holdfast.word AS text CONSTRAINT word_is_not_empty CHECK (VALUE <> '');
+CREATE DOMAIN holdfast.small_tally AS integer CONSTRAINT small_tally_is_not_negative CHECK (VALUE >= 0);
+CREATE DOMAIN holdfast.tally AS bigint CONSTRAINT tally_is_not_negative CHECK (VALUE >= 0);
+CREATE DOMAIN holdfast.positive AS bigint CONSTRAINT positive_number_counts_from_one CHECK (VALUE >= 1);
+CREATE DOMAIN holdfast.held AS bigint CONSTRAINT held_is_an_amount CHECK (VALUE BETWEEN 0 AND 9007199254740991);
+CREATE DOMAIN holdfast.granted AS bigint CONSTRAINT granted_is_a_positive_amount CHECK (VALUE BETWEEN 1 AND 9007199254740991);
+CREATE DOMAIN holdfast.source AS text CONSTRAINT source_is_known
+	CHECK (VALUE IN ('allowance', 'rollover', 'promo', 'purchase', 'correction'));
+CREATE DOMAIN holdfast.state AS text CONSTRAINT state_is_known
+	CHECK (VALUE IN ('reserved', 'running', 'committed', 'released', 'expired'));
+
 CREATE TABLE holdfast.accounts (
-	account_id uuid        NOT NULL,
-	version    bigint      NOT NULL, -- the fence: every write says which one it read; 0: not stored, only locked
-	last_entry bigint      NOT NULL,
-	active     integer     NOT NULL,
-	blocked    boolean     NOT NULL,
-	notices    boolean     NOT NULL,
-	created_at timestamptz NOT NULL,
-	decided_at timestamptz NOT NULL,
-	project    text        NOT NULL,
-	name       text        NOT NULL,
-	plan       text        NOT NULL,
-	language   text        NOT NULL,
-	time_zone  text        NOT NULL,
+	account_id uuid                 NOT NULL,
+	version    holdfast.tally       NOT NULL, -- the fence: every write says which one it read; 0: not stored, only locked
+	last_entry holdfast.tally       NOT NULL,
+	active     holdfast.small_tally NOT NULL,
+	blocked    boolean              NOT NULL,
+	notices    boolean              NOT NULL,
+	created_at timestamptz          NOT NULL,
+	decided_at timestamptz          NOT NULL,
+	project    holdfast.word        NOT NULL,
+	name       holdfast.word        NOT NULL,
+	plan       text                 NOT NULL,
+	language   text                 NOT NULL,
+	time_zone  text                 NOT NULL,
 	metadata   text,
 	standing   text, -- JSON: what few accounts have (debts, the plan's anchor, when it was deleted); see store/pack.go
 	transfers  text, -- JSON: what is on its way to the account that this one was merged into
-	PRIMARY KEY (account_id),
-	CONSTRAINT account_has_a_project_and_a_name CHECK (project <> '' AND name <> ''),
-	CONSTRAINT version_is_not_negative CHECK (version >= 0),
-	CONSTRAINT last_entry_is_not_negative CHECK (last_entry >= 0),
-	CONSTRAINT active_is_not_negative CHECK (active >= 0)
+	PRIMARY KEY (account_id)
 ) WITH (fillfactor = 70); -- room for the next version of a row on its own page, without touching the index
 
 -- What has not arrived yet is found by a scan: there is hardly ever any.
 CREATE INDEX transfers_under_way ON holdfast.accounts (account_id) WHERE transfers IS NOT NULL;
 
 CREATE TABLE holdfast.grants (
-	account_id uuid        NOT NULL,
-	grant_id   uuid        NOT NULL,
-	granted    bigint      NOT NULL,
-	reserved   bigint      NOT NULL,
-	used       bigint      NOT NULL,
-	voided     bigint      NOT NULL,
-	starts_at  timestamptz NOT NULL,
+	account_id uuid                 NOT NULL,
+	grant_id   uuid                 NOT NULL,
+	granted    holdfast.granted     NOT NULL,
+	reserved   holdfast.tally       NOT NULL,
+	used       holdfast.tally       NOT NULL,
+	voided     holdfast.tally       NOT NULL,
+	starts_at  timestamptz          NOT NULL,
 	ends_at    timestamptz,
-	created_at timestamptz NOT NULL,
-	priority   integer     NOT NULL,
-	open       boolean     NOT NULL,
-	unit       text        NOT NULL,
-	source     text        NOT NULL,
-	allowance  text        NOT NULL,
+	created_at timestamptz          NOT NULL,
+	priority   holdfast.small_tally NOT NULL,
+	open       boolean              NOT NULL,
+	unit       holdfast.word        NOT NULL,
+	source     holdfast.source      NOT NULL,
+	allowance  text                 NOT NULL,
 	features   text[],
 	payment    uuid, -- that bought it
 	history    text, -- JSON: what happens to few (carried over, taken back by refunds); see store/pack.go
 	PRIMARY KEY (account_id, grant_id),
-	CONSTRAINT grant_has_a_unit CHECK (unit <> ''),
-	CONSTRAINT source_is_known CHECK (source IN ('allowance', 'rollover', 'promo', 'purchase', 'correction')),
-	CONSTRAINT priority_is_not_negative CHECK (priority >= 0),
-	CONSTRAINT granted_is_a_positive_amount CHECK (granted BETWEEN 1 AND 9007199254740991),
-	CONSTRAINT reserved_is_not_negative CHECK (reserved >= 0),
-	CONSTRAINT used_is_not_negative CHECK (used >= 0),
-	CONSTRAINT voided_is_not_negative CHECK (voided >= 0),
 	CONSTRAINT reserved_used_and_voided_fit_granted CHECK (reserved + used + voided <= granted),
 	CONSTRAINT grant_ends_after_it_starts CHECK (ends_at > starts_at),
 	CONSTRAINT closed_grant_holds_nothing CHECK (open OR reserved = 0)
@@ -84,56 +87,45 @@ CREATE INDEX open_grants ON holdfast.grants (account_id) WHERE open;
 CREATE INDEX bought_grants ON holdfast.grants (account_id, payment) WHERE payment IS NOT NULL;
 
 CREATE TABLE holdfast.reservations (
-	account_id         uuid        NOT NULL,
-	reservation_id     uuid        NOT NULL,
-	quantity           bigint      NOT NULL,
-	price_amount       bigint      NOT NULL,
-	reserved           bigint      NOT NULL,
-	used               bigint      NOT NULL,
-	unbilled           bigint      NOT NULL,
-	late_used          bigint      NOT NULL,
-	refunded           bigint      NOT NULL,
-	catalog_version    bigint      NOT NULL,
-	ttl_microseconds   bigint      NOT NULL,
-	created_at         timestamptz NOT NULL,
-	expires_at         timestamptz NOT NULL,
+	account_id         uuid                 NOT NULL,
+	reservation_id     uuid                 NOT NULL,
+	quantity           holdfast.positive    NOT NULL,
+	price_amount       holdfast.tally       NOT NULL,
+	reserved           holdfast.held        NOT NULL,
+	used               holdfast.tally       NOT NULL,
+	unbilled           holdfast.tally       NOT NULL,
+	late_used          holdfast.tally       NOT NULL,
+	refunded           holdfast.tally       NOT NULL,
+	catalog_version    bigint               NOT NULL,
+	ttl_microseconds   holdfast.positive    NOT NULL,
+	created_at         timestamptz          NOT NULL,
+	expires_at         timestamptz          NOT NULL,
 	ended_at           timestamptz,
 	late_at            timestamptz,
 	lease_expires_at   timestamptz,
-	attempts           integer     NOT NULL,
-	state              text        NOT NULL,
-	feature            text        NOT NULL,
-	price_unit         text        NOT NULL,
+	attempts           holdfast.small_tally NOT NULL,
+	state              holdfast.state       NOT NULL,
+	feature            holdfast.word        NOT NULL,
+	price_unit         text                 NOT NULL,
 	allocation_grants  uuid[],   -- what it took from which grant, in burn order: one grant and one source each,
 	allocation_sources text[],
 	allocation_amounts bigint[], -- and three amounts each: reserved, used, refunded
-	key                text        NOT NULL,
-	surface            text        NOT NULL,
+	key                text                 NOT NULL,
+	surface            text                 NOT NULL,
 	metadata           text,
 	usage              text,
-	cause              text        NOT NULL,
-	worker             text        NOT NULL,
-	lease_token        text        NOT NULL,
+	cause              text                 NOT NULL,
+	worker             text                 NOT NULL,
+	lease_token        text                 NOT NULL,
 	terms              text,     -- JSON: rates and policies, where they are not the defaults; written once
 	course             text,     -- JSON: what happens to few (debt, doubt, a request to stop, usage as reported)
 	PRIMARY KEY (account_id, reservation_id),
-	CONSTRAINT reservation_has_a_feature CHECK (feature <> ''),
-	CONSTRAINT quantity_is_positive CHECK (quantity >= 1),
-	CONSTRAINT state_is_known CHECK (state IN ('reserved', 'running', 'committed', 'released', 'expired')),
 	CONSTRAINT live_reservation_has_not_ended CHECK ((state IN ('reserved', 'running')) = (ended_at IS NULL)),
-	CONSTRAINT price_is_not_negative CHECK (price_amount >= 0),
 	CONSTRAINT every_allocation_has_its_source_and_amounts CHECK (
 		cardinality(allocation_sources) IS NOT DISTINCT FROM cardinality(allocation_grants)
 		AND cardinality(allocation_amounts) IS NOT DISTINCT FROM 3 * cardinality(allocation_grants)),
-	CONSTRAINT held_is_an_amount CHECK (reserved BETWEEN 0 AND 9007199254740991),
-	CONSTRAINT used_is_not_negative CHECK (used >= 0),
-	CONSTRAINT unbilled_is_not_negative CHECK (unbilled >= 0),
-	CONSTRAINT late_used_is_not_negative CHECK (late_used >= 0),
 	CONSTRAINT late_use_follows_expiry CHECK (CASE WHEN late_at IS NULL THEN late_used = 0 ELSE state = 'expired' END),
-	CONSTRAINT refunded_is_not_negative CHECK (refunded >= 0),
-	CONSTRAINT ttl_is_positive CHECK (ttl_microseconds > 0),
-	CONSTRAINT reservation_expires_after_it_begins CHECK (expires_at > created_at),
-	CONSTRAINT attempts_is_not_negative CHECK (attempts >= 0)
+	CONSTRAINT reservation_expires_after_it_begins CHECK (expires_at > created_at)
 ) WITH (fillfactor = 80);
 
 -- The live ones, the longest overdue first within the account. It serves two readers: the load of an account's overdue
@@ -144,38 +136,33 @@ CREATE INDEX live_reservations ON holdfast.reservations (account_id, expires_at,
 
 -- The ledger. No statement of the product updates or deletes a row.
 CREATE TABLE holdfast.entries (
-	account_id     uuid        NOT NULL,
-	entry_no       bigint      NOT NULL,
-	effective_at   timestamptz NOT NULL,
-	recorded_at    timestamptz NOT NULL,
-	available      bigint      NOT NULL,
-	reserved       bigint      NOT NULL,
+	account_id     uuid              NOT NULL,
+	entry_no       holdfast.positive NOT NULL,
+	effective_at   timestamptz       NOT NULL,
+	recorded_at    timestamptz       NOT NULL,
+	available      holdfast.tally    NOT NULL,
+	reserved       holdfast.tally    NOT NULL,
 	reservation_id uuid,
-	kind           text        NOT NULL,
-	unit           text        NOT NULL,
+	kind           holdfast.word     NOT NULL,
+	unit           text              NOT NULL,
 	delta_grants   uuid[],   -- what changed: one grant each,
 	delta_amounts  bigint[], -- and four amounts each: granted, reserved, used, voided
-	key            text        NOT NULL,
-	actor          text        NOT NULL,
-	reason         text        NOT NULL,
+	key            text              NOT NULL,
+	actor          text              NOT NULL,
+	reason         text              NOT NULL,
 	PRIMARY KEY (account_id, entry_no), -- the second fence: no two decisions write the same number
-	CONSTRAINT entries_count_from_one CHECK (entry_no >= 1),
-	CONSTRAINT entry_has_a_kind CHECK (kind <> ''),
 	CONSTRAINT every_delta_has_its_amounts CHECK (
-		cardinality(delta_amounts) IS NOT DISTINCT FROM 4 * cardinality(delta_grants)),
-	CONSTRAINT available_after_is_not_negative CHECK (available >= 0),
-	CONSTRAINT reserved_after_is_not_negative CHECK (reserved >= 0)
+		cardinality(delta_amounts) IS NOT DISTINCT FROM 4 * cardinality(delta_grants))
 );
 
 CREATE TABLE holdfast.answers (
-	account_id  uuid        NOT NULL,
-	command_id  uuid        NOT NULL,
-	fingerprint uuid        NOT NULL, -- sixteen bytes of a hash; a uuid holds them without the head of a bytea
-	recorded_at timestamptz NOT NULL,
-	key         text        NOT NULL,
-	outcome     text        NOT NULL,
-	PRIMARY KEY (account_id, key),
-	CONSTRAINT answer_has_a_key CHECK (key <> '')
+	account_id  uuid          NOT NULL,
+	command_id  uuid          NOT NULL,
+	fingerprint uuid          NOT NULL, -- sixteen bytes of a hash; a uuid holds them without the head of a bytea
+	recorded_at timestamptz   NOT NULL,
+	key         holdfast.word NOT NULL,
+	outcome     text          NOT NULL,
+	PRIMARY KEY (account_id, key)
 );
 
 -- Completed payments, kept for ever.
@@ -188,17 +175,15 @@ CREATE TABLE holdfast.payments (
 
 -- What is to be told outside. A row points to the entry that it tells of instead of repeating it.
 CREATE TABLE holdfast.outbox (
-	account_id     uuid        NOT NULL,
-	event_id       uuid        NOT NULL,
-	written        bigint      NOT NULL, -- the order of writing within the account: its version, then a count (see save.go)
+	account_id     uuid           NOT NULL,
+	event_id       uuid           NOT NULL,
+	written        bigint         NOT NULL, -- the order of writing within the account: its version, then a count (see save.go)
 	entry_no       bigint,
-	figure         bigint      NOT NULL,
-	at             timestamptz NOT NULL,
+	figure         holdfast.tally NOT NULL,
+	at             timestamptz    NOT NULL,
 	reservation_id uuid, -- or, of a payment's event, the payment
-	kind           text        NOT NULL,
-	PRIMARY KEY (account_id, event_id),
-	CONSTRAINT event_has_a_kind CHECK (kind <> ''),
-	CONSTRAINT figure_is_not_negative CHECK (figure >= 0)
+	kind           holdfast.word  NOT NULL,
+	PRIMARY KEY (account_id, event_id)
 );
 
 -- Lookup tables: small, unique over all accounts, and outside every account.
