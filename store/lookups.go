@@ -29,6 +29,22 @@ type Lookups interface {
 	KeepRefund(ctx context.Context, claim Claim, refund holdfast.PaymentRefund) (holdfast.AccountID, error)
 	// PaymentOwner is whose a payment is, without claiming it; known is false where nobody has told of it.
 	PaymentOwner(ctx context.Context, claim Claim) (claimed Claimed, known bool, err error)
+	// ClaimedPayments lists the ids of a provider's payments that an account has claimed, in the order of their bytes.
+	ClaimedPayments(ctx context.Context, project, provider, after string, limit int) ([]string, error)
+	// NamePayment keeps a further id that the provider has for a payment; the first one that is told stays.
+	NamePayment(ctx context.Context, claim Claim, name string) error
+	// PaymentNamed is the payment's id behind a further one; empty: nobody has told of it.
+	PaymentNamed(ctx context.Context, project, provider, name string) (paymentID string, err error)
+	// AddOrder keeps an order; one of the same name that was kept before stays as it is.
+	AddOrder(ctx context.Context, order Order) error
+	OrderNamed(ctx context.Context, name OrderName) (order Order, known bool, err error)
+	// RecurringOrders are those of an account, by its name, that were paid and are charged again with every period, the
+	// latest paid first, up to MaxRecurringOrders.
+	RecurringOrders(ctx context.Context, project, provider, account string) ([]Order, error)
+	// PayOrder keeps the earliest time of a payment, and which payment was the first and whose; the first that is told stays.
+	PayOrder(ctx context.Context, name OrderName, paid OrderPaid) error
+	// TellOrder keeps whether an order is charged again, unless something later was told.
+	TellOrder(ctx context.Context, name OrderName, cancelled bool, at time.Time) error
 	LastDecision(ctx context.Context) (time.Time, error)
 	LiveWork(ctx context.Context) (count int64, firstExpiry time.Time, err error)
 }

@@ -2,6 +2,7 @@ package memory
 
 import (
 	"context"
+	"slices"
 
 	"github.com/holdfast-dev/holdfast"
 	"github.com/holdfast-dev/holdfast/store"
@@ -61,4 +62,39 @@ func (s *Store) PaymentOwner(ctx context.Context, claim store.Claim) (owner stor
 		return err
 	})
 	return owner, known, err
+}
+
+// ClaimedPayments lists the ids of a provider's payments that an account has claimed.
+func (s *Store) ClaimedPayments(ctx context.Context, project, provider, after string, limit int) (ids []string, err error) {
+	err = s.use(ctx, "list payments", func() error {
+		for key, found := range s.claims {
+			if key.project == project && key.provider == provider && key.paymentID > after && !found.account.IsZero() {
+				ids = append(ids, key.paymentID)
+			}
+		}
+		slices.Sort(ids)
+		ids = slices.Clip(ids[:min(len(ids), limit)])
+		return nil
+	})
+	return ids, err
+}
+
+// NamePayment keeps a further id that the provider has for a payment.
+func (s *Store) NamePayment(ctx context.Context, claim store.Claim, name string) error {
+	return s.use(ctx, "name a payment", func() error {
+		key := paymentKey{claim.Project, claim.Provider, name}
+		if _, known := s.names[key]; !known {
+			s.names[key] = claim.PaymentID
+		}
+		return nil
+	})
+}
+
+// PaymentNamed is the payment's id behind a further one.
+func (s *Store) PaymentNamed(ctx context.Context, project, provider, name string) (paymentID string, err error) {
+	err = s.use(ctx, "look for a payment by name", func() error {
+		paymentID = s.names[paymentKey{project, provider, name}]
+		return nil
+	})
+	return paymentID, err
 }

@@ -17,6 +17,8 @@ type lookups struct {
 	keys     map[[32]byte]store.Key
 	catalogs []store.Catalog
 	claims   map[paymentKey]claimed
+	names    map[paymentKey]string
+	orders   map[store.OrderName]store.Order
 }
 
 // AddProject makes a project known; created is false where it was.

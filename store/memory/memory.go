@@ -46,7 +46,10 @@ func Open() *Store {
 	s := &Store{
 		writer: make(chan struct{}, 1), closing: make(chan struct{}),
 		accounts: map[holdfast.AccountID]*account{},
-		lookups:  lookups{projects: map[string]bool{}, claims: map[paymentKey]claimed{}, keys: map[[32]byte]store.Key{}},
+		lookups: lookups{
+			projects: map[string]bool{}, keys: map[[32]byte]store.Key{}, claims: map[paymentKey]claimed{},
+			names: map[paymentKey]string{}, orders: map[store.OrderName]store.Order{},
+		},
 	}
 	s.writer <- struct{}{}
 	return s

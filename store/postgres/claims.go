@@ -4,7 +4,9 @@ import (
 	"context"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/holdfast-dev/holdfast"
 	"github.com/holdfast-dev/holdfast/store"
@@ -79,3 +81,40 @@ const (
 	keepAnother = `UPDATE holdfast.payment_claims SET refunds = $5::text
 	WHERE project = $1::text AND provider = $2::text AND payment_id = $3::text AND refunds IS NOT DISTINCT FROM $4::text`
 )
+
+// ClaimedPayments lists the ids of a provider's payments that an account has claimed.
+func (db *DB) ClaimedPayments(ctx context.Context, project, provider, after string, limit int) (ids []string, err error) {
+	err = db.with(ctx, "list payments", func(conn *pgxpool.Conn) error {
+		rows, err := conn.Query(ctx, selectClaimed, project, provider, after, int64(limit))
+		if err != nil {
+			return err
+		}
+		ids, err = pgx.CollectRows(rows, pgx.RowTo[string])
+		return err
+	})
+	return ids, err
+}
+
+// "C" is the order of bytes, whatever the database's own order is. It reads all of a provider's claims, for a reconciliation
+// only.
+const selectClaimed = `SELECT payment_id FROM holdfast.payment_claims
+	WHERE project = $1::text AND provider = $2::text AND payment_id COLLATE "C" > $3::text AND account_id IS NOT NULL
+	ORDER BY payment_id COLLATE "C" LIMIT $4::bigint`
+
+// NamePayment keeps a further id that the provider has for a payment.
+func (db *DB) NamePayment(ctx context.Context, claim store.Claim, name string) error {
+	_, err := db.write(ctx, "name a payment", insertName, claim.Project, claim.Provider, name, claim.PaymentID)
+	return err
+}
+
+const insertName = `INSERT INTO holdfast.payment_names (project, provider, name, payment_id) VALUES ($1::text, $2::text, $3::text, $4::text)
+	ON CONFLICT (project, provider, name) DO NOTHING`
+
+// PaymentNamed is the payment's id behind a further one.
+func (db *DB) PaymentNamed(ctx context.Context, project, provider, name string) (paymentID string, err error) {
+	_, err = db.one(ctx, "look for a payment by name", []any{&paymentID}, selectName, project, provider, name)
+	return paymentID, err
+}
+
+// By primary key.
+const selectName = `SELECT payment_id FROM holdfast.payment_names WHERE project = $1::text AND provider = $2::text AND name = $3::text`

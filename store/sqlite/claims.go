@@ -72,3 +72,43 @@ func (db *DB) PaymentOwner(ctx context.Context, claim store.Claim) (owner store.
 	})
 	return owner, known, err
 }
+
+// ClaimedPayments lists the ids of a provider's payments that an account has claimed.
+func (db *DB) ClaimedPayments(ctx context.Context, project, provider, after string, limit int) (ids []string, err error) {
+	err = db.snapshot(ctx, "list payments", func(c *connection) error {
+		return c.query(ctx, selectClaimed, func(r *row) error {
+			ids = append(ids, r.text())
+			return nil
+		}, project, provider, after, int64(limit))
+	})
+	return ids, err
+}
+
+// By primary key, whose order is that of the bytes.
+const selectClaimed = `SELECT payment_id FROM payment_claims WHERE project = ? AND provider = ? AND payment_id > ? AND account_id IS NOT NULL
+	ORDER BY payment_id LIMIT ?`
+
+// NamePayment keeps a further id that the provider has for a payment.
+func (db *DB) NamePayment(ctx context.Context, claim store.Claim, name string) error {
+	return db.write(ctx, "name a payment", func(c *connection) error {
+		_, err := c.exec(uninterrupted, insertName, claim.Project, claim.Provider, name, claim.PaymentID)
+		return err
+	})
+}
+
+const insertName = `INSERT INTO payment_names (project, provider, name, payment_id) VALUES (?, ?, ?, ?)
+	ON CONFLICT (project, provider, name) DO NOTHING`
+
+// PaymentNamed is the payment's id behind a further one.
+func (db *DB) PaymentNamed(ctx context.Context, project, provider, name string) (paymentID string, err error) {
+	err = db.snapshot(ctx, "look for a payment by name", func(c *connection) error {
+		return c.query(ctx, selectName, func(r *row) error {
+			paymentID = r.text()
+			return nil
+		}, project, provider, name)
+	})
+	return paymentID, err
+}
+
+// By primary key.
+const selectName = `SELECT payment_id FROM payment_names WHERE project = ? AND provider = ? AND name = ?`

@@ -24,6 +24,8 @@ func ExerciseLookups(t *testing.T, open func(t *testing.T) store.Lookups) {
 		{"plans and units in use are told", inUse},
 		{"a payment belongs to the first account that claims it", claims},
 		{"a claim and a refund that come together do not miss each other", claimAgainstRefund},
+		{"payments are listed, and found by their further names", listedClaims},
+		{"an order keeps its first payment and what was told last", orders},
 		{"the last decision and the live work are told", lastAndLive},
 		{"lookups of a closed store are unavailable", closedLookups},
 	} {

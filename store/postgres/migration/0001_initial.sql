@@ -228,3 +228,35 @@ CREATE TABLE holdfast.payment_claims (
 	refunds    text, -- JSON
 	PRIMARY KEY (project, provider, payment_id)
 );
+
+-- Further ids that a provider has for a payment: refunds of an invoice name what paid it, not the invoice.
+CREATE TABLE holdfast.payment_names (
+	project    text NOT NULL,
+	provider   text NOT NULL,
+	name       text NOT NULL,
+	payment_id text NOT NULL,
+	PRIMARY KEY (project, provider, name)
+);
+
+-- What was agreed on before a payment, found by what the provider tells with each payment of it.
+CREATE TABLE holdfast.orders (
+	price      bigint      NOT NULL,
+	created_at timestamptz NOT NULL,
+	paid_at    timestamptz, -- NULL: not paid
+	told_at    timestamptz, -- NULL: nothing was told of its renewal
+	recurring  boolean     NOT NULL,
+	cancelled  boolean     NOT NULL,
+	project    text        NOT NULL,
+	provider   text        NOT NULL,
+	reference  text        NOT NULL,
+	seller     text        NOT NULL,
+	account    text        NOT NULL,
+	product    text        NOT NULL,
+	currency   text        NOT NULL,
+	payment_id text, -- NULL: the first payment was not told yet
+	payer      text,
+	PRIMARY KEY (project, provider, reference),
+	CONSTRAINT order_has_a_reference CHECK (reference <> '')
+);
+
+CREATE INDEX recurring_orders ON holdfast.orders (project, provider, account) WHERE recurring AND paid_at IS NOT NULL;

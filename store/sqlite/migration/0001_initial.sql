@@ -248,3 +248,35 @@ CREATE TABLE payment_claims (
 	refunds    TEXT, -- JSON
 	PRIMARY KEY (project, provider, payment_id)
 ) STRICT;
+
+-- Further ids that a provider has for a payment: refunds of an invoice name what paid it, not the invoice.
+CREATE TABLE payment_names (
+	project    TEXT NOT NULL,
+	provider   TEXT NOT NULL,
+	name       TEXT NOT NULL,
+	payment_id TEXT NOT NULL,
+	PRIMARY KEY (project, provider, name)
+) STRICT;
+
+-- What was agreed on before a payment, found by what the provider tells with each payment of it.
+CREATE TABLE orders (
+	project    TEXT    NOT NULL,
+	provider   TEXT    NOT NULL,
+	reference  TEXT    NOT NULL,
+	seller     TEXT    NOT NULL,
+	account    TEXT    NOT NULL,
+	product    TEXT    NOT NULL,
+	price      INTEGER NOT NULL,
+	currency   TEXT    NOT NULL,
+	recurring  INTEGER NOT NULL,
+	created_at INTEGER NOT NULL,
+	paid_at    INTEGER, -- NULL: not paid
+	payment_id TEXT,    -- NULL: the first payment was not told yet
+	payer      TEXT,
+	cancelled  INTEGER NOT NULL,
+	told_at    INTEGER, -- NULL: nothing was told of its renewal
+	PRIMARY KEY (project, provider, reference),
+	CONSTRAINT order_has_a_reference CHECK (reference <> '')
+) STRICT;
+
+CREATE INDEX recurring_orders ON orders (project, provider, account) WHERE recurring = 1 AND paid_at IS NOT NULL;
