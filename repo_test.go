@@ -304,6 +304,8 @@ var arrows = map[string][]string{
 	"internal/apitest":         {".", "engine", "httpapi", "message", "store/sqlite"},
 	"internal/browser":         {"internal/debian"},
 	"internal/debian":          {},
+	"internal/fakebotapi":      {},
+	"internal/paytest":         {".", "engine", "payment", "store", "store/memory", "store/sqlite"},
 	"internal/pgtest":          {"store/postgres/migration", "internal/debian"},
 	"internal/faultstore":      {".", "store"},
 	"internal/sim":             {".", "store", "engine", "store/memory", "internal/faultstore"},
