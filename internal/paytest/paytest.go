@@ -156,8 +156,8 @@ func (d door) Resolve(ctx context.Context, project string, account holdfast.Acco
 	return d.shop.Engine.Resolve(ctx, project, account)
 }
 
-func (d door) Payment(ctx context.Context, account holdfast.AccountID, id holdfast.ID) (*holdfast.Payment, error) {
-	return d.shop.Engine.Payment(ctx, account, id)
+func (d door) Payment(ctx context.Context, account holdfast.AccountID, provider, paymentID string) (*holdfast.Payment, holdfast.AccountID, error) {
+	return d.shop.Engine.Payment(ctx, account, provider, paymentID)
 }
 
 // Fail lets the next commands of sellers fail, in this order.

@@ -24,6 +24,7 @@ type Store struct {
 	closed   bool
 	accounts map[holdfast.AccountID]*account
 	lookups
+	relayed
 }
 
 var _ store.Store = (*Store)(nil)
@@ -50,6 +51,7 @@ func Open() *Store {
 			projects: map[string]bool{}, keys: map[[32]byte]store.Key{}, claims: map[paymentKey]claimed{},
 			names: map[paymentKey]string{}, orders: map[store.OrderName]store.Order{},
 		},
+		relayed: newRelayed(),
 	}
 	s.writer <- struct{}{}
 	return s

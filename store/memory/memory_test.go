@@ -29,3 +29,7 @@ func TestMemoryIsAStore(t *testing.T) {
 func TestMemoryKeepsWhatTheEdgesNeed(t *testing.T) {
 	storetest.ExerciseLookups(t, func(*testing.T) store.Lookups { return memory.Open() })
 }
+
+func TestMemoryKeepsWhatTheRelayNeeds(t *testing.T) {
+	storetest.ExerciseOutbox(t, func(*testing.T) storetest.OutboxStore { return memory.Open() })
+}

@@ -70,3 +70,8 @@ func TestPostgreSQLKeepsWhatTheEdgesNeed(t *testing.T) {
 	t.Parallel()
 	storetest.ExerciseLookups(t, func(t *testing.T) store.Lookups { return opened(t, pgtest.New(t), Options{}) })
 }
+
+func TestPostgreSQLKeepsWhatTheRelayNeeds(t *testing.T) {
+	t.Parallel()
+	storetest.ExerciseOutbox(t, func(t *testing.T) storetest.OutboxStore { return opened(t, pgtest.New(t), Options{}) })
+}

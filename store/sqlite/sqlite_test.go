@@ -107,3 +107,7 @@ func onWriter(t *testing.T, db *DB, pragma string) {
 func TestSQLiteKeepsWhatTheEdgesNeed(t *testing.T) {
 	storetest.ExerciseLookups(t, func(t *testing.T) store.Lookups { return opened(t, fresh(t), Options{}) })
 }
+
+func TestSQLiteKeepsWhatTheRelayNeeds(t *testing.T) {
+	storetest.ExerciseOutbox(t, func(t *testing.T) storetest.OutboxStore { return opened(t, fresh(t), Options{}) })
+}

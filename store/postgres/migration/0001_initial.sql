@@ -260,3 +260,87 @@ CREATE TABLE holdfast.orders (
 );
 
 CREATE INDEX recurring_orders ON holdfast.orders (project, provider, account) WHERE recurring AND paid_at IS NOT NULL;
+-- What the relay and its readers keep. Positions are given when an event is published, in one transaction at a time of a
+-- project: its row in positions is locked until the commit, so that no position appears behind a reader's back.
+
+-- Who relays. The token changes with the holder.
+CREATE TABLE holdfast.leases (
+	name   text        NOT NULL,
+	holder text        NOT NULL,
+	token  bigint      NOT NULL,
+	until  timestamptz NOT NULL,
+	PRIMARY KEY (name)
+);
+
+CREATE TABLE holdfast.positions (
+	project text   NOT NULL,
+	last    bigint NOT NULL,
+	PRIMARY KEY (project),
+	CONSTRAINT last_position_is_not_negative CHECK (last >= 0)
+) WITH (fillfactor = 50); -- one row, written with every publication
+
+CREATE TABLE holdfast.published_events (
+	project      text        NOT NULL,
+	position     bigint      NOT NULL,
+	account_id   uuid        NOT NULL,
+	event_id     uuid        NOT NULL,
+	at           timestamptz NOT NULL,
+	published_at timestamptz NOT NULL,
+	kind         text        NOT NULL,
+	data         text        NOT NULL, -- JSON; nothing personal: the account's name is read from the account
+	PRIMARY KEY (project, position),
+	CONSTRAINT positions_count_from_one CHECK (position >= 1)
+);
+
+-- An event that is told again is found by its id, and so is one from which a reader begins.
+CREATE INDEX published_event_ids ON holdfast.published_events (account_id, event_id);
+
+-- What is old is pruned.
+CREATE INDEX published_event_times ON holdfast.published_events (project, published_at, position);
+
+-- How far each sink has come.
+CREATE TABLE holdfast.sink_cursors (
+	sink     text   NOT NULL,
+	project  text   NOT NULL,
+	position bigint NOT NULL,
+	PRIMARY KEY (sink, project)
+);
+
+CREATE TABLE holdfast.endpoints (
+	endpoint_id   text        NOT NULL,
+	project       text        NOT NULL,
+	created_at    timestamptz NOT NULL,
+	cursor        bigint      NOT NULL, -- events up to here have become deliveries; those of deliveries beyond it wait to be queued again
+	epoch         bigint      NOT NULL, -- how often it was rewound
+	version       bigint      NOT NULL, -- of what an operator may change
+	paused        boolean     NOT NULL,
+	paused_reason text        NOT NULL,
+	url           text        NOT NULL,
+	kinds         text[],
+	secrets       text[]      NOT NULL, -- the newest first; as they are, since they sign
+	note          text        NOT NULL,
+	PRIMARY KEY (endpoint_id),
+	CONSTRAINT endpoint_has_a_secret CHECK (cardinality(secrets) >= 1)
+) WITH (fillfactor = 50);
+
+CREATE TABLE holdfast.deliveries (
+	endpoint_id text    NOT NULL,
+	position    bigint  NOT NULL,
+	account_id  uuid    NOT NULL,
+	epoch       bigint  NOT NULL,
+	next_at     timestamptz,
+	first_at    timestamptz,
+	last_at     timestamptz,
+	attempts    integer NOT NULL,
+	status      integer NOT NULL,
+	state       text    NOT NULL,
+	problem     text    NOT NULL,
+	PRIMARY KEY (endpoint_id, position),
+	CONSTRAINT delivery_state_is_known CHECK (state IN ('waiting', 'pending', 'delivered', 'dead')),
+	CONSTRAINT pending_delivery_has_its_time CHECK ((state = 'pending') = (next_at IS NOT NULL))
+) WITH (fillfactor = 80);
+
+-- What is due, and what an account has in the queue.
+CREATE INDEX due_deliveries ON holdfast.deliveries (endpoint_id, next_at, position) WHERE state = 'pending';
+CREATE INDEX queued_deliveries ON holdfast.deliveries (endpoint_id, account_id, position) WHERE state IN ('pending', 'waiting');
+CREATE INDEX dead_deliveries ON holdfast.deliveries (endpoint_id, position) WHERE state = 'dead';

@@ -280,3 +280,87 @@ CREATE TABLE orders (
 ) STRICT;
 
 CREATE INDEX recurring_orders ON orders (project, provider, account) WHERE recurring = 1 AND paid_at IS NOT NULL;
+-- What the relay and its readers keep. Positions are given when an event is published, in one transaction at a time of a
+-- project: its row in positions is locked until the commit, so that no position appears behind a reader's back.
+
+-- Who relays. The token changes with the holder.
+CREATE TABLE leases (
+	name   TEXT    NOT NULL,
+	holder TEXT    NOT NULL,
+	token  INTEGER NOT NULL,
+	until  INTEGER NOT NULL,
+	PRIMARY KEY (name)
+) STRICT;
+
+CREATE TABLE positions (
+	project TEXT    NOT NULL,
+	last    INTEGER NOT NULL,
+	PRIMARY KEY (project),
+	CONSTRAINT last_position_is_not_negative CHECK (last >= 0)
+) STRICT;
+
+CREATE TABLE published_events (
+	project      TEXT    NOT NULL,
+	position     INTEGER NOT NULL,
+	account_id   BLOB    NOT NULL,
+	event_id     BLOB    NOT NULL,
+	at           INTEGER NOT NULL,
+	published_at INTEGER NOT NULL,
+	kind         TEXT    NOT NULL,
+	data         TEXT    NOT NULL, -- JSON; nothing personal: the account's name is read from the account
+	PRIMARY KEY (project, position),
+	CONSTRAINT positions_count_from_one CHECK (position >= 1)
+) STRICT;
+
+-- An event that is told again is found by its id, and so is one from which a reader begins.
+CREATE INDEX published_event_ids ON published_events (account_id, event_id);
+
+-- What is old is pruned.
+CREATE INDEX published_event_times ON published_events (project, published_at, position);
+
+-- How far each sink has come.
+CREATE TABLE sink_cursors (
+	sink     TEXT    NOT NULL,
+	project  TEXT    NOT NULL,
+	position INTEGER NOT NULL,
+	PRIMARY KEY (sink, project)
+) STRICT;
+
+CREATE TABLE endpoints (
+	endpoint_id   TEXT    NOT NULL,
+	project       TEXT    NOT NULL,
+	created_at    INTEGER NOT NULL,
+	cursor        INTEGER NOT NULL, -- events up to here have become deliveries; those of deliveries beyond it wait to be queued again
+	epoch         INTEGER NOT NULL, -- how often it was rewound
+	version       INTEGER NOT NULL, -- of what an operator may change
+	paused        INTEGER NOT NULL,
+	paused_reason TEXT    NOT NULL,
+	url           TEXT    NOT NULL,
+	kinds         TEXT,
+	secrets       TEXT    NOT NULL, -- the newest first; as they are, since they sign
+	note          TEXT    NOT NULL,
+	PRIMARY KEY (endpoint_id),
+	CONSTRAINT endpoint_has_a_secret CHECK (json_array_length(secrets) >= 1)
+) STRICT;
+
+CREATE TABLE deliveries (
+	endpoint_id TEXT    NOT NULL,
+	position    INTEGER NOT NULL,
+	account_id  BLOB    NOT NULL,
+	epoch       INTEGER NOT NULL,
+	next_at     INTEGER,
+	first_at    INTEGER,
+	last_at     INTEGER,
+	attempts    INTEGER NOT NULL,
+	status      INTEGER NOT NULL,
+	state       TEXT    NOT NULL,
+	problem     TEXT    NOT NULL,
+	PRIMARY KEY (endpoint_id, position),
+	CONSTRAINT delivery_state_is_known CHECK (state IN ('waiting', 'pending', 'delivered', 'dead')),
+	CONSTRAINT pending_delivery_has_its_time CHECK ((state = 'pending') = (next_at IS NOT NULL))
+) STRICT;
+
+-- What is due, and what an account has in the queue.
+CREATE INDEX due_deliveries ON deliveries (endpoint_id, next_at, position) WHERE state = 'pending';
+CREATE INDEX queued_deliveries ON deliveries (endpoint_id, account_id, position) WHERE state IN ('pending', 'waiting');
+CREATE INDEX dead_deliveries ON deliveries (endpoint_id, position) WHERE state = 'dead';
