@@ -728,7 +728,7 @@ func (m *model) delete(a *modelAccount) bool {
 			m.end(a, w, "released", 0)
 		}
 	}
-	a.deleted, a.blocked = true, true
+	a.deleted, a.blocked, a.plan = true, true, "free"
 	return true
 }
 
