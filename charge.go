@@ -15,6 +15,9 @@ func (Charge) Name() string { return "charge" }
 func (op Charge) check(p *problems) {
 	op.Reserve.check(p)
 	p.notNegative("amount", op.Amount)
+	if op.Job != nil {
+		p.add("job", "leave it out: a charge is for work that is done")
+	}
 }
 
 func (op Charge) print(f *printer) {

@@ -46,6 +46,9 @@ func (s *State) Check() error {
 		if r.Unbilled < 0 || r.Debt < 0 || r.Policies.Overrun == OverrunCap && r.Used > r.Reserved || r.Policies.Overrun != OverrunDebt && r.Debt > 0 {
 			return fmt.Errorf("reservation %s: used %d, owed %d, not charged %d of %d do not fit its policy", r.ID, r.Used, r.Debt, r.Unbilled, r.Reserved)
 		}
+		if job := r.Job; job != nil && (job.Queue == "" || job.Crashes < 0 || job.Errors < 0 || job.Crashes+job.Errors > job.MaxAttempts) {
+			return fmt.Errorf("reservation %s: its job has crashed %d times and failed %d times of %d", r.ID, job.Crashes, job.Errors, job.MaxAttempts)
+		}
 		if r.InDoubt && r.State != Running {
 			return fmt.Errorf("reservation %s is %s and in doubt", r.ID, r.State)
 		}

@@ -151,6 +151,7 @@ func (d *decision) settle(kind EntryKind, r *Reservation, used Amount, extra []p
 	left := used
 	doubted := r.InDoubt // its slot was freed with the mark
 	r.InDoubt = false
+	r.Job.closeAttempt(AttemptEnd(r.State), r.Cause, r.EndedAt)
 	d.post(note{kind: kind, unit: r.Price.Unit, reservation: r.ID, reason: reason}, func(p *posting) {
 		for i := range r.Allocations {
 			a := &r.Allocations[i]

@@ -47,6 +47,13 @@ const (
 	MaxQueuePerAccount = 2_000
 	MaxOverdue         = 64
 	MaxWaitedFor       = 16
+	MaxQueueBytes      = 2*MaxIdentifierBytes + 1
+	MaxPayloadBytes    = 64 << 10
+	MaxAttempts        = 10
+	DefaultAttempts    = 3
+	KeptAttempts       = 20
+	MaxClaim           = 50
+	MaxClaimWait       = 50 * time.Second
 	MaxScan            = 500
 	MaxQuarantined     = 10_000
 
@@ -73,6 +80,12 @@ func Limits() []Limit {
 		{"lease token", n(MaxTokenBytes) + " bytes", "longer than any token Holdfast gives out"},
 		{"metadata", n(MaxMetadataPairs) + " pairs, names of " + n(MaxMetadataName) + " and values of " + n(MaxMetadataValue) + " bytes", "travels with every read of the reservation"},
 		{"usage kinds", n(MaxUsageKinds), "more than any provider reports"},
+		{"queue", n(MaxQueueBytes) + " bytes of a-z 0-9 . _ -", "a feature's queue, a dot, a plan's tier"},
+		{"payload of a job", n(MaxPayloadBytes) + " bytes of JSON", "what to do and where the material is, not the material"},
+		{"attempts at a job", "1 to " + n(MaxAttempts) + " (default " + n(DefaultAttempts) + ")", "a job that brought down so many workers would bring down the next"},
+		{"attempts kept of a job", n(KeptAttempts), "more than count, since a claim that was given back unstarted does not"},
+		{"jobs in one claim", "1 to " + n(MaxClaim), "no worker takes what others could begin"},
+		{"wait of a claim", "at most " + MaxClaimWait.String(), "shorter than proxies keep a silent connection"},
 		{"payment id, refund id", n(MaxPaymentIDBytes) + " bytes", "longer than any provider's"},
 		{"paid periods of an account", n(MaxPaidPeriods) + ", the current one included", "five years of months; a payment beyond them is flagged"},
 		{"accounts that were merged one into the other, in a row", n(MaxNames), "a request by the oldest name follows them"},

@@ -10,15 +10,21 @@ const (
 	CauseCrashed   = "crashed"
 )
 
-// Release ends a reservation and returns everything, with a cause.
+// Release ends a reservation and returns everything, with a cause. Its worker may also give a job back to its queue
+// instead: see giveBack.
 //
-// Refuses, in this order: NotFound, AlreadyEnded, StaleLease. A reservation that was released before, by whatever cause,
-// is answered again, and nothing changes.
+// Refuses, in this order: NotFound, Invalid (of giving back), AlreadyEnded, StaleLease. A reservation that was released
+// before, by whatever cause, is answered again, and nothing changes.
 type Release struct {
 	base
 	ReservationID ID
 	LeaseToken    string
 	Cause         string // empty: failed
+	// Retry gives the job back for another attempt, and ends it where it has had as many as it may. Cause says why; crashed
+	// counts as a crash, every other one as an error.
+	Retry bool
+	// Unstarted gives a job back that was claimed and never begun: no attempt is counted.
+	Unstarted bool
 }
 
 // Name is "release".
@@ -31,11 +37,20 @@ func (op Release) check(p *problems) {
 	if op.Cause != "" {
 		p.word("cause", op.Cause)
 	}
+	if op.Retry && op.Unstarted {
+		p.add("unstarted", "leave it out with retry: it says that nothing was tried")
+	}
 }
 
 func (op Release) print(f *printer) {
 	f.text("reservation", op.ReservationID.String())
 	f.text("cause", op.cause())
+	if op.Retry {
+		f.text("retry", "")
+	}
+	if op.Unstarted {
+		f.text("unstarted", "")
+	}
 }
 
 func (op Release) cause() string {
@@ -50,6 +65,9 @@ func (op Release) decide(d *decision) Outcome {
 	if !ok {
 		return d.refuse(NotFound)
 	}
+	if problem := op.cannotGiveBack(r); problem != nil {
+		return Outcome{Reason: Invalid, Problems: []Problem{*problem}}
+	}
 	if !r.Live() {
 		return d.releasedBefore(r)
 	}
@@ -57,6 +75,9 @@ func (op Release) decide(d *decision) Outcome {
 		return d.refuseWith(StaleLease, r)
 	}
 	// From here on the command succeeds.
+	if op.givesBack() {
+		return d.giveBack(r, op)
+	}
 	return d.release(r, op.cause(), "")
 }
 

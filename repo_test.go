@@ -111,7 +111,7 @@ func standard(name string) bool {
 // The core may import these and no more: nothing here can reach a clock, a file, a network, a random number or another
 // goroutine, apart from what impureNames lists.
 var purePackages = []string{
-	"bytes", "cmp", "crypto/sha1", "crypto/sha256", "encoding/base32", "encoding/hex", "errors", "fmt", "iter", "maps",
+	"bytes", "cmp", "crypto/sha1", "crypto/sha256", "encoding/base32", "encoding/hex", "encoding/json", "errors", "fmt", "iter", "maps",
 	"math/bits", "slices", "strconv", "strings", "time", "unicode", "unicode/utf8",
 }
 

@@ -56,6 +56,8 @@ type Reservation struct {
 	EndedAt   time.Time `json:",omitzero"`
 	Cause     string    `json:",omitzero"` // of a release
 
+	Job *Job `json:",omitzero"` // nil: somebody else knows what the work is, and when it is done
+
 	Worker         string    `json:",omitzero"`
 	LeaseToken     string    `json:",omitzero"` // the last one given out
 	LeaseExpiresAt time.Time `json:",omitzero"`
@@ -119,6 +121,7 @@ func (r *Reservation) lease(now time.Time, length time.Duration) {
 func (r *Reservation) clone() Reservation {
 	copied := *r
 	copied.Allocations = slices.Clone(r.Allocations)
+	copied.Job = r.Job.clone()
 	return copied // maps are never written after the reserve
 }
 

@@ -19,7 +19,8 @@ type Reserve struct {
 	Surface  string
 	TTL      time.Duration // 0: the surface's, else the feature's
 	Metadata map[string]string
-	DryRun   bool // only says what would happen; needs no key
+	Job      *JobRequest // nil: no job waits in a queue of Holdfast
+	DryRun   bool        // only says what would happen; needs no key
 }
 
 // Name is "reserve".
@@ -43,6 +44,7 @@ func (op Reserve) check(p *problems) {
 	}
 	p.duration("ttl_seconds", op.TTL, MinTTL, MaxTTL)
 	p.metadata("metadata", op.Metadata)
+	p.job("job", op.Job)
 }
 
 func (op Reserve) checkCatalog(c *Catalog, p *problems) {
@@ -128,7 +130,7 @@ func (op Reserve) reserve(d *decision) (*Reservation, *Outcome) {
 		ID: d.newID(), Feature: op.Feature, Quantity: op.quantity(), State: Reserved,
 		Price: chosen.price, Policies: feature.Policies, Reserved: chosen.needed,
 		Key: d.command.Key, Surface: op.Surface, Metadata: op.Metadata, Usage: op.Usage, CatalogVersion: d.catalog.Version,
-		TTL: ttl, MaxHold: feature.MaxHold, CreatedAt: d.now,
+		TTL: ttl, MaxHold: feature.MaxHold, CreatedAt: d.now, Job: op.Job.on(feature, d.plan),
 	}
 	r.moveExpiry(d.now.Add(ttl))
 	d.hold(r, chosen, chosen.needed)

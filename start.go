@@ -6,7 +6,7 @@ import "time"
 // lapsed can be started again; the old token is then stale for everything.
 //
 // Refuses, in this order: NotFound, AlreadyEnded (also where it has been held as long as it may be, and expires with this
-// command), AlreadyRunning.
+// command, or was a job's last attempt, and is released with it), AlreadyRunning.
 type Start struct {
 	base
 	ReservationID ID
@@ -42,13 +42,14 @@ func (op Start) decide(d *decision) Outcome {
 	if r.State == Running && (r.InDoubt || d.now.Before(r.LeaseExpiresAt)) {
 		return d.refuseWith(AlreadyRunning, r)
 	}
-	if d.outlived(r) {
+	if d.outlived(r) || d.crashed(r) {
 		return d.refuseWith(AlreadyEnded, r)
 	}
 	// From here on the command succeeds.
 	r.State = Running
 	r.Worker, r.LeaseToken = op.Worker, op.Token
 	r.Attempts++
+	r.openAttempt(d.now)
 	r.moveExpiry(d.now.Add(r.TTL)) // waiting in the queue does not eat the job's time
 	r.lease(d.now, leaseLength(op.Lease))
 	d.state.touchReservation(r)

@@ -103,14 +103,20 @@ type terms struct {
 	Rates    map[string]holdfast.Amount `json:"rates,omitempty"`
 	Policies holdfast.Policies          `json:"policies,omitzero"`
 	MaxHold  time.Duration              `json:"max_hold,omitempty"` // nanoseconds
+	Queue    string                     `json:"queue,omitempty"`    // of its job; empty: it has none
+	Attempts int                        `json:"attempts,omitempty"` // that the job may have
 }
 
 // PackTerms is a reservation's column "terms", which is written once.
 func PackTerms(r *holdfast.Reservation) (string, error) {
-	if r.Price.Per == 0 && r.Policies == (holdfast.Policies{}) && r.MaxHold == 0 {
+	if r.Price.Per == 0 && r.Policies == (holdfast.Policies{}) && r.MaxHold == 0 && r.Job == nil {
 		return "", nil
 	}
-	return pack(terms{r.Price.Per, r.Price.Rates, r.Policies, r.MaxHold})
+	frozen := terms{Per: r.Price.Per, Rates: r.Price.Rates, Policies: r.Policies, MaxHold: r.MaxHold}
+	if r.Job != nil {
+		frozen.Queue, frozen.Attempts = r.Job.Queue, r.Job.MaxAttempts
+	}
+	return pack(frozen)
 }
 
 // UnpackTerms reads the column "terms".
@@ -118,6 +124,9 @@ func UnpackTerms(text string, r *holdfast.Reservation) error {
 	var t terms
 	err := unpack(text, &t)
 	r.Price.Per, r.Price.Rates, r.Policies, r.MaxHold = t.Per, t.Rates, t.Policies, t.MaxHold
+	if t.Queue != "" {
+		r.Job = &holdfast.Job{Queue: t.Queue, MaxAttempts: t.Attempts}
+	}
 	return err
 }
 
@@ -128,21 +137,35 @@ type course struct {
 	Reported          map[string]holdfast.Amount `json:"reported,omitempty"`
 	InDoubt           bool                       `json:"in_doubt,omitempty"`
 	CancelRequestedAt time.Time                  `json:"cancel_requested_at,omitzero"`
+	Crashes           int                        `json:"crashes,omitempty"` // of its job
+	Errors            int                        `json:"errors,omitempty"`
+	Attempts          []holdfast.Attempt         `json:"attempts,omitempty"`
 }
 
 // PackCourse is a reservation's column "course".
 func PackCourse(r *holdfast.Reservation) (string, error) {
-	if r.Debt == 0 && r.Voided == 0 && len(r.Reported) == 0 && !r.InDoubt && r.CancelRequestedAt.IsZero() {
+	c := course{Debt: r.Debt, Voided: r.Voided, Reported: r.Reported, InDoubt: r.InDoubt, CancelRequestedAt: stored(r.CancelRequestedAt)}
+	if r.Job != nil {
+		c.Crashes, c.Errors = r.Job.Crashes, r.Job.Errors
+		for _, a := range r.Job.Attempts {
+			a.StartedAt, a.EndedAt = stored(a.StartedAt), stored(a.EndedAt)
+			c.Attempts = append(c.Attempts, a)
+		}
+	}
+	if c.Debt == 0 && c.Voided == 0 && len(c.Reported) == 0 && !c.InDoubt && c.CancelRequestedAt.IsZero() && c.Crashes+c.Errors+len(c.Attempts) == 0 {
 		return "", nil
 	}
-	return pack(course{r.Debt, r.Voided, r.Reported, r.InDoubt, stored(r.CancelRequestedAt)})
+	return pack(c)
 }
 
-// UnpackCourse reads the column "course".
+// UnpackCourse reads the column "course", after UnpackTerms.
 func UnpackCourse(text string, r *holdfast.Reservation) error {
 	var c course
 	err := unpack(text, &c)
 	r.Debt, r.Voided, r.Reported, r.InDoubt, r.CancelRequestedAt = c.Debt, c.Voided, c.Reported, c.InDoubt, c.CancelRequestedAt
+	if r.Job != nil {
+		r.Job.Crashes, r.Job.Errors, r.Job.Attempts = c.Crashes, c.Errors, c.Attempts
+	}
 	return err
 }
 

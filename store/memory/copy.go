@@ -67,6 +67,7 @@ func copyReservation(from *holdfast.Reservation) *holdfast.Reservation {
 	r.Allocations = copyList(r.Allocations)
 	r.Metadata, r.Usage, r.Reported = copyMap(r.Metadata), copyMap(r.Usage), copyMap(r.Reported)
 	r.Price.Rates = copyMap(r.Price.Rates)
+	r.Job = copyJob(r.Job)
 	r.CancelRequestedAt = stored(r.CancelRequestedAt)
 	r.TTL = r.TTL.Truncate(time.Microsecond)
 	r.CreatedAt, r.ExpiresAt, r.EndedAt = stored(r.CreatedAt), stored(r.ExpiresAt), stored(r.EndedAt)

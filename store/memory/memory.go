@@ -38,6 +38,7 @@ type account struct {
 	entries      map[int64]*holdfast.Entry
 	answers      map[string]answer
 	payments     map[holdfast.ID]*holdfast.Payment
+	jobs         map[holdfast.ID]job
 	events       []holdfast.Event
 	told         map[holdfast.ID]bool // the ids of events
 }
@@ -314,7 +315,7 @@ func (w *writing) account(changes *holdfast.Changes) error {
 		a = &account{
 			grants: map[holdfast.ID]*holdfast.Grant{}, reservations: map[holdfast.ID]*holdfast.Reservation{},
 			live: map[holdfast.ID]*holdfast.Reservation{}, entries: map[int64]*holdfast.Entry{},
-			answers: map[string]answer{}, payments: map[holdfast.ID]*holdfast.Payment{}, told: map[holdfast.ID]bool{},
+			answers: map[string]answer{}, payments: map[holdfast.ID]*holdfast.Payment{}, jobs: map[holdfast.ID]job{}, told: map[holdfast.ID]bool{},
 		}
 		put(w, w.store.accounts, row.ID, a)
 	default: // what an account was made with is never written again
@@ -330,7 +331,7 @@ func (w *writing) account(changes *holdfast.Changes) error {
 	before := a.row
 	w.steps = append(w.steps, func() { a.row = before })
 	a.row = row
-	for _, write := range []func(*account, *holdfast.Changes) error{w.grants, w.reservations, w.entries, w.answers, w.payments, w.events, w.erase} {
+	for _, write := range []func(*account, *holdfast.Changes) error{w.grants, w.reservations, w.jobs, w.entries, w.answers, w.payments, w.events, w.erase} {
 		if err := write(a, changes); err != nil {
 			return err
 		}
@@ -384,6 +385,11 @@ func (w *writing) reservations(a *account, changes *holdfast.Changes) error {
 		r.Feature, r.Price, r.Policies, r.MaxHold = frozen.Feature, frozen.Price, frozen.Policies, frozen.MaxHold
 		r.Key, r.Surface, r.Metadata = frozen.Key, frozen.Surface, frozen.Metadata
 		r.CatalogVersion, r.TTL, r.CreatedAt = frozen.CatalogVersion, frozen.TTL, frozen.CreatedAt
+		if r.Job != nil && frozen.Job != nil {
+			r.Job.Queue, r.Job.MaxAttempts = frozen.Job.Queue, frozen.Job.MaxAttempts
+		} else {
+			r.Job = frozen.Job
+		}
 		if err := w.reservation(a, r); err != nil {
 			return err
 		}

@@ -34,6 +34,13 @@ var plans = map[string]string{
 	selectEntriesOnPage:      "entries_pkey",
 	selectEvents:             "outbox_pkey",
 	selectDue:                "live_reservations",
+	selectClaimable:          "jobs_pkey",
+	selectLost:               "jobs_pkey",
+	selectQueues:             "jobs_pkey",
+	selectPayloads:           "payloads_pkey",
+	deletePayloads:           "payloads_pkey",
+	updateJobs:               "jobs_pkey",
+	deleteJobs:               "jobs_pkey",
 	selectAccounts:           "accounts_pkey",
 	selectAllGrants:          "grants_pkey",
 	selectAllReservations:    "reservations_pkey",
@@ -126,6 +133,11 @@ func fill(t *testing.T, conn *pgx.Conn) {
 			SELECT md5('account' || a)::uuid, md5('reservation' || r)::uuid, 1, 1, 1, 0, 0, 0, 0, 1, 1, now(), now() + '1h', CASE WHEN r > 2 THEN now() END, 0,
 				CASE WHEN r > 2 THEN 'released' ELSE 'reserved' END, 'image', 'credit', ARRAY[md5('grant1')::uuid], ARRAY['purchase'], ARRAY[1, 0, 0], 'k' || r, '', '', '', ''
 			FROM generate_series(1, 1000) a, generate_series(1, 40) r`,
+		`INSERT INTO holdfast.jobs (account_id, reservation_id, created_at, claimable_at, last_attempt, project, queue)
+			SELECT md5('account' || a)::uuid, md5('reservation' || r)::uuid, now(), now(), r = 2, 'shop', 'image.standard'
+			FROM generate_series(1, 1000) a, generate_series(1, 2) r`,
+		`INSERT INTO holdfast.payloads (account_id, reservation_id, payload)
+			SELECT md5('account' || a)::uuid, md5('reservation' || r)::uuid, '{}' FROM generate_series(1, 1000) a, generate_series(1, 2) r`,
 		`INSERT INTO holdfast.entries (account_id, entry_no, effective_at, recorded_at, available, reserved, kind, unit, key, actor, reason)
 			SELECT md5('account' || a)::uuid, n, now(), now(), 0, 0, 'reserve', 'credit', '', '', '' FROM generate_series(1, 1000) a, generate_series(1, 40) n`,
 		`INSERT INTO holdfast.answers (account_id, command_id, fingerprint, recorded_at, key, outcome)

@@ -90,6 +90,9 @@ func (tx *transaction) saveAccount(c *connection, op string, changes *holdfast.C
 			return err
 		}
 	}
+	if err := saveJobs(c, op, changes); err != nil {
+		return err
+	}
 	for i := range changes.Entries {
 		if err := newEntry(c, op, a.ID, &changes.Entries[i]); err != nil {
 			return err

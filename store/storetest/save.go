@@ -15,9 +15,10 @@ import (
 
 func frozen(t *testing.T, o Opened) {
 	c := fresh("ann")
-	c.NewGrants, c.NewReservations = []*holdfast.Grant{grant(1)}, []*holdfast.Reservation{reservation(11)}
+	c.NewGrants, c.NewReservations = []*holdfast.Grant{grant(1)}, []*holdfast.Reservation{withJob(11)}
 	must(t, save(t, o.Store, c))
-	g, r := *grant(1), *reservation(11)
+	g, r := *grant(1), *withJob(11)
+	r.Job = &holdfast.Job{Queue: "other.other", MaxAttempts: 9, Payload: "1", Errors: 1}
 	g.Unit, g.Source, g.Allowance, g.Features, g.Priority = "image", holdfast.FromPromo, "daily", []string{"f"}, 1
 	g.Granted, g.StartsAt, g.EndsAt, g.CreatedAt, g.Used = 99, at(50), at(60), at(50), 1
 	r.Feature, r.Quantity, r.Price, r.Reserved = "other", 2, holdfast.Price{Unit: "image", Amount: 1, Per: 7}, 5
@@ -29,7 +30,8 @@ func frozen(t *testing.T, o Opened) {
 	c.Grants, c.Reservations = []*holdfast.Grant{&g}, []*holdfast.Reservation{&r}
 	must(t, save(t, o.Store, c))
 
-	used, started, account := grant(1), reservation(11), fresh("ann").Account
+	used, started, account := grant(1), withJob(11), fresh("ann").Account
+	started.Job.Errors = 1
 	used.Used, used.EndsAt, started.Attempts, account.Version = 1, at(60), 1, 2
 	started.Quantity, started.Reserved, started.Usage = 2, 5, map[string]holdfast.Amount{"a": 1} // may grow
 	w := want("ann")

@@ -134,6 +134,31 @@ CREATE TABLE holdfast.reservations (
 -- live work, and never grows with history: an account holds no more live reservations than its plan has slots.
 CREATE INDEX live_reservations ON holdfast.reservations (account_id, expires_at, reservation_id) WHERE ended_at IS NULL;
 
+-- The jobs of live reservations: what a claim needs to find one. A row is removed when its reservation ends, and its payload
+-- with it; what became of its attempts is kept with the reservation. A claim wants a queue and the oldest first, and the rule
+-- wants the account first; so it walks this table from end to end, by its key. That costs as much as there are live jobs: rows
+-- are narrow, and one claim takes up to fifty. There is no other index, so that a heartbeat touches none.
+CREATE TABLE holdfast.jobs (
+	account_id     uuid        NOT NULL,
+	reservation_id uuid        NOT NULL,
+	created_at     timestamptz NOT NULL, -- the reservation's: the job's place in the queue
+	claimable_at   timestamptz,          -- of a running one, when its lease lapses; NULL: nobody may claim it (in doubt)
+	last_attempt   boolean     NOT NULL, -- it runs, and is not given away again
+	project        text        NOT NULL,
+	queue          text        NOT NULL,
+	PRIMARY KEY (account_id, reservation_id),
+	CONSTRAINT job_waits_in_a_queue CHECK (project <> '' AND queue <> '')
+) WITH (fillfactor = 70);
+
+-- What the work is, apart from what is walked.
+CREATE TABLE holdfast.payloads (
+	account_id     uuid NOT NULL,
+	reservation_id uuid NOT NULL,
+	payload        text NOT NULL, -- JSON, as it was sent
+	PRIMARY KEY (account_id, reservation_id),
+	CONSTRAINT payload_is_bounded CHECK (octet_length(payload) BETWEEN 1 AND 65536)
+);
+
 -- The ledger. No statement of the product updates or deletes a row.
 CREATE TABLE holdfast.entries (
 	account_id     uuid              NOT NULL,

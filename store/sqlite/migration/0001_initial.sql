@@ -140,6 +140,34 @@ CREATE TABLE reservations (
 -- always NULL here, is in the index so that the scan need not look at the rows to see it.
 CREATE INDEX live_reservations ON reservations (account_id, expires_at, reservation_id, ended_at) WHERE ended_at IS NULL;
 
+-- The jobs of live reservations: what a claim needs to find one. A row is removed when its reservation ends, and its payload
+-- with it; what became of its attempts is kept with the reservation. A claim wants a queue and the oldest first, and the rule
+-- wants the account first; so it walks this table from end to end, by its key. That costs as much as there are live jobs: rows
+-- are narrow, and one claim takes up to fifty. Without rows' own numbers, what is walked is the key and nothing else.
+CREATE TABLE jobs (
+	account_id     BLOB    NOT NULL,
+	reservation_id BLOB    NOT NULL,
+	created_at     INTEGER NOT NULL, -- the reservation's: the job's place in the queue
+	claimable_at   INTEGER,          -- of a running one, when its lease lapses; NULL: nobody may claim it (in doubt)
+	last_attempt   INTEGER NOT NULL, -- it runs, and is not given away again
+	project        TEXT    NOT NULL,
+	queue          TEXT    NOT NULL,
+	PRIMARY KEY (account_id, reservation_id),
+	CONSTRAINT job_belongs_to_a_reservation FOREIGN KEY (account_id, reservation_id) REFERENCES reservations (account_id, reservation_id),
+	CONSTRAINT last_attempt_is_yes_or_no CHECK (last_attempt IN (0, 1)),
+	CONSTRAINT job_waits_in_a_queue CHECK (project <> '' AND queue <> '')
+) STRICT, WITHOUT ROWID;
+
+-- What the work is, apart from what is walked.
+CREATE TABLE payloads (
+	account_id     BLOB NOT NULL,
+	reservation_id BLOB NOT NULL,
+	payload        TEXT NOT NULL, -- JSON, as it was sent
+	PRIMARY KEY (account_id, reservation_id),
+	CONSTRAINT payload_belongs_to_a_reservation FOREIGN KEY (account_id, reservation_id) REFERENCES reservations (account_id, reservation_id),
+	CONSTRAINT payload_is_bounded CHECK (octet_length(payload) BETWEEN 1 AND 65536)
+) STRICT;
+
 -- The ledger. No statement of the product updates or deletes a row.
 CREATE TABLE entries (
 	account_id     BLOB    NOT NULL,
