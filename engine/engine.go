@@ -47,6 +47,7 @@ type Engine struct {
 	waiting chan struct{}  // one for each account that is waited for
 	merging chan struct{}  // one for the merge that is under way
 	waiters sync.WaitGroup // those who wait
+	claims  *claims
 
 	mu          sync.Mutex
 	warnedAt    time.Time // when different clocks were last told of
@@ -64,6 +65,7 @@ func New(s store.Store, options Options) *Engine {
 		queue:       newQueue(options.MaxQueue, options.MaxQueuePerAccount),
 		waiting:     make(chan struct{}, holdfast.MaxWaitedFor),
 		merging:     make(chan struct{}, 1),
+		claims:      newClaims(),
 		quarantined: map[holdfast.AccountID]string{},
 	}
 }

@@ -19,6 +19,13 @@ type Observer interface {
 	Swept(accounts int)
 }
 
+// JobObserver is an Observer that is told of queues too.
+type JobObserver interface {
+	Observer
+	// Claimed: a worker has claimed a job for the first time, so long after it was made.
+	Claimed(project, queue string, waited time.Duration)
+}
+
 // Batch is what one batch took.
 type Batch struct {
 	Commands, Accounts int

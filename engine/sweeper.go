@@ -30,12 +30,16 @@ func (e *Engine) sweeper(ctx context.Context) {
 	}
 }
 
-// Sweep expires everything that is overdue now. It returns when a whole pass over the accounts has changed nothing.
+// Sweep expires everything that is overdue now, and releases jobs whose last attempt was lost. It returns when a whole pass
+// over the accounts has changed nothing.
 func (e *Engine) Sweep(ctx context.Context) error {
 	for {
 		changed, err := e.sweepOnce(ctx)
-		if err != nil || !changed {
+		if err != nil {
 			return err
+		}
+		if !changed {
+			return e.endLost(ctx)
 		}
 	}
 }
