@@ -36,6 +36,8 @@ type Engine interface {
 	// is afterwards.
 	Alias(ctx context.Context, names engine.Names) (holdfast.Outcome, error)
 	Merge(ctx context.Context, names engine.Names) (holdfast.Outcome, error)
+	// Claim starts jobs of a queue and returns them, or waits for the first. Errors are *engine.Error.
+	Claim(ctx context.Context, request engine.ClaimRequest) ([]engine.Claimed, error)
 	// Read answers one page.
 	Read(ctx context.Context, query store.Query) (store.Page, error)
 	// Catalog is the project's newest one; nil: it has none.

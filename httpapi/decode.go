@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
@@ -25,7 +26,8 @@ const bodyField = "body"
 // decode reads a JSON object into a struct of body fields and returns everything that is wrong with it. The fields that
 // are right are set either way, so that the core can look at them too; readable is false where there are no fields at all.
 //
-// A field is a text, a boolean, an integer, a time, a list of texts or of values, or an object of texts or amounts; a
+// A field is a text, a boolean, an integer, a time, a list of texts or of values, an object of texts or amounts, a struct of
+// such fields, or a job's payload, as it was written; a
 // pointer, a list or an object is nil where the body leaves it out. Null is wrong unless the field's tag says null:"…", and
 // then it counts as left out. An object without members is wrong where the tag says empty:"…", and gets that hint. No
 // problem repeats a value.
@@ -48,7 +50,7 @@ func decodeObject(object value, into ...any) []holdfast.Problem {
 	for _, target := range into {
 		structs = append(structs, reflect.ValueOf(target).Elem())
 	}
-	d.fields(object, structs)
+	d.fields("", object, structs)
 	return d.problems
 }
 
@@ -89,20 +91,21 @@ func (d *decoder) add(field, hint string) {
 	}
 }
 
-func (d *decoder) fields(object value, into []reflect.Value) {
+// fields reads the members of an object; within is where it stands, empty for the body itself.
+func (d *decoder) fields(within string, object value, into []reflect.Value) {
 	seen := map[string]bool{}
 	for _, m := range object.members {
 		field, target, known := fieldOf(m.name, into)
 		switch {
 		case !known:
-			d.add(shownName("", m), unknownHint(m.name, names(into)))
+			d.add(shownName(within, m), unknownHint(m.name, names(into)))
 		case seen[m.name]:
-			d.add(m.name, "name it once")
+			d.add(shownName(within, m), "name it once")
 		case m.value.kind == isNull && field.nullable:
 		case m.value.kind == isObject && len(m.value.members) == 0 && field.empty != "":
-			d.add(m.name, field.empty)
+			d.add(shownName(within, m), field.empty)
 		default:
-			d.set(m.name, m.value, target)
+			d.set(shownName(within, m), m.value, target)
 		}
 		seen[m.name] = true
 	}
@@ -162,6 +165,7 @@ var (
 	timeType   = reflect.TypeFor[time.Time]()
 	amountType = reflect.TypeFor[holdfast.Amount]()
 	valueType  = reflect.TypeFor[value]()
+	rawType    = reflect.TypeFor[json.RawMessage]()
 )
 
 // set converts one value, or says what to write instead.
@@ -182,6 +186,13 @@ func (d *decoder) set(path string, v value, into reflect.Value) {
 		target.Set(reflect.ValueOf(at))
 	case t == valueType:
 		target.Set(reflect.ValueOf(v))
+	case t == rawType:
+		target.SetBytes([]byte(v.text))
+	case t.Kind() == reflect.Struct:
+		if hint = "use an object"; v.kind == isObject {
+			hint = ""
+			d.fields(path, v, []reflect.Value{target})
+		}
 	case t.Kind() == reflect.String:
 		if hint = "use a text"; v.kind == isText {
 			hint = v.flaw

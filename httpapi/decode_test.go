@@ -35,7 +35,7 @@ func TestWhatIsRightIsSetBesideWhatIsWrong(t *testing.T) {
 		t.Errorf("%v", found)
 	}
 	zero := holdfast.Amount(0)
-	want := reserveBody{ReserveFields{Account: "ann", Usage: map[string]holdfast.Amount{"input_token": 7}, Metadata: map[string]string{"a": "b"}, DryRun: true, TTLSeconds: &zero}}
+	want := reserveBody{ReserveFields: ReserveFields{Account: "ann", Usage: map[string]holdfast.Amount{"input_token": 7}, Metadata: map[string]string{"a": "b"}, DryRun: true, TTLSeconds: &zero}}
 	if difference := cmp.Diff(want, body); difference != "" {
 		t.Error(difference)
 	}

@@ -44,7 +44,7 @@ func describe(table []route, version string) ([]byte, error) {
 				"key":      {Type: "http", Scheme: "bearer", Description: "An API key. It belongs to one project and has scopes: read, work, money, admin."},
 			},
 		},
-		Tags: []*huma.Tag{{Name: tagReservations}, {Name: tagAccounts}, {Name: tagPayments}, {Name: tagCatalog}, {Name: tagInstance}, {Name: tagOperations}},
+		Tags: []*huma.Tag{{Name: tagReservations}, {Name: tagQueues}, {Name: tagAccounts}, {Name: tagPayments}, {Name: tagCatalog}, {Name: tagInstance}, {Name: tagOperations}},
 	}
 	for i := range table {
 		d.add(&table[i])
@@ -127,6 +127,8 @@ func (d *description) parameters(r *route) []*huma.Param {
 			p.Schema, p.Description = text(holdfast.MaxIdentifierBytes), "Who took the money; 1 to 64 of a-z 0-9 . _ -"
 		case "payment_id":
 			p.Schema, p.Description = text(holdfast.MaxPaymentIDBytes), "The provider's id of the payment, escaped as a URL demands; 1 to 255 bytes"
+		case "queue":
+			p.Schema, p.Description = text(holdfast.MaxQueueBytes), "A feature's queue (its name, where it has none), a dot, and a plan's tier (standard, where it has none)"
 		case "account":
 			p.Schema, p.Description = text(holdfast.MaxNameBytes), "1 to 128 bytes of UTF-8 without control characters, spaces or / ? # %"
 		}
@@ -183,6 +185,11 @@ func pathNames(path string) []string {
 func (d *description) request(body any) *huma.Schema {
 	t := reflect.TypeOf(body).Elem()
 	d.requests = append(d.requests, schemaName(t, ""))
+	for _, field := range reflect.VisibleFields(t) {
+		if field.Type.Kind() == reflect.Pointer && field.Type.Elem().Kind() == reflect.Struct && field.Type.Elem() != timeType {
+			d.requests = append(d.requests, schemaName(field.Type.Elem(), "")) // a part of what is sent
+		}
+	}
 	return d.registry.Schema(t, true, "")
 }
 
@@ -325,6 +332,9 @@ func (d *description) finish() {
 				s.Nullable = false
 			}
 			t := fields[property]
+			if slices.Contains(d.requests, name) {
+				continue // what is sent is left out rather than null
+			}
 			if t == nil || t.Kind() != reflect.Pointer || t.Elem().Kind() != reflect.Struct || t.Elem() == timeType {
 				continue
 			}

@@ -25,6 +25,7 @@ func TestRoutesAndDocumentAgree(t *testing.T) {
 		POST/v1/payments GET/v1/payments/{provider}/{payment_id} POST/v1/payments/{provider}/{payment_id}/refunds
 		POST/v1/accounts/{account}/aliases POST/v1/accounts/{account}/merge
 		GET/v1/reservations POST/v1/reservations GET/v1/reservations/{id} POST/v1/charges POST/v1/batch
+		POST/v1/queues/{queue}/claim
 		GET/v1/catalog PUT/v1/catalog POST/v1/projects POST/v1/keys DELETE/v1/keys/{id}
 		POST/v1/reservations/{id}/extend POST/v1/reservations/{id}/in_doubt
 		POST/v1/reservations/{id}/cancel POST/v1/reservations/{id}/commit POST/v1/reservations/{id}/force POST/v1/reservations/{id}/heartbeat

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
@@ -31,12 +32,13 @@ const (
 	isText
 	isObject
 	isList
+	isRaw
 )
 
 // value is one JSON value as it was written.
 type value struct {
 	kind    kind
-	text    string // of a text: decoded; of a number or a boolean: its literal
+	text    string // of a text: decoded; of a number or a boolean: its literal; raw: as it was written
 	flaw    string // of a text: what is wrong with it, as a hint; empty: nothing
 	members []member
 	items   []value
@@ -81,6 +83,7 @@ type parser struct {
 	at     int
 	values int
 	most   int
+	member string // the name of the member whose value is being read
 }
 
 func (p *parser) broken() error {
@@ -138,6 +141,7 @@ func (p *parser) value(depth int) (value, error) {
 
 func (p *parser) object(depth int) (value, error) {
 	v := value{kind: isObject}
+	within := p.member
 	p.at++
 	p.space()
 	if p.next('}') {
@@ -157,7 +161,12 @@ func (p *parser) object(depth int) (value, error) {
 			return v, p.broken()
 		}
 		p.space()
-		inner, err := p.value(depth + 1)
+		var inner value
+		if p.member = name; within == "job" && name == "payload" {
+			inner, err = p.raw()
+		} else {
+			inner, err = p.value(depth + 1)
+		}
 		if err != nil {
 			return v, err
 		}
@@ -194,6 +203,18 @@ func (p *parser) list(depth int) (value, error) {
 			return v, p.broken()
 		}
 	}
+}
+
+// raw takes a value of somebody else's, whatever is in it: a job's payload. It is kept as it was written.
+func (p *parser) raw() (value, error) {
+	reader := json.NewDecoder(strings.NewReader(p.data[p.at:]))
+	var read json.RawMessage
+	if reader.Decode(&read) != nil {
+		return value{}, p.broken()
+	}
+	from := p.at
+	p.at += int(reader.InputOffset())
+	return value{kind: isRaw, text: p.data[from:p.at]}, nil
 }
 
 // number takes a literal of RFC 8259.

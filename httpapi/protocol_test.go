@@ -24,7 +24,7 @@ func (s *server) everyRoute(visit func(r *route, path, body string)) {
 	table := routes()
 	slices.SortStableFunc(table, func(a, b route) int { return cmp.Compare(b.method, a.method) }) // what deletes comes last
 	for _, r := range table {
-		path := strings.NewReplacer("{id}", id, "{account}", "ann", "{provider}", "stars", "{payment_id}", "every%20route").Replace(r.path)
+		path := strings.NewReplacer("{id}", id, "{account}", "ann", "{provider}", "stars", "{payment_id}", "every%20route", "{queue}", "text.improve.standard").Replace(r.path)
 		switch r.operation {
 		case "listReservations":
 			path += "?account=ann"

@@ -29,10 +29,15 @@ func (f *ReserveFields) reserve() holdfast.Reserve {
 }
 
 // reserveBody asks for a reservation: usage is at most how much.
-type reserveBody struct{ ReserveFields }
+type reserveBody struct {
+	ReserveFields
+	Job *jobBody `json:"job,omitempty" doc:"The work, to wait in a queue of Holdfast until a worker claims it: payload (any JSON, at most 65536 bytes; null where it is left out) and max_attempts (1 to 10; 3 where it is left out)"`
+}
 
 func reserve(body *reserveBody) holdfast.Command {
-	return holdfast.Command{Account: body.Account, Do: body.reserve()}
+	op := body.reserve()
+	op.Job = body.Job.request()
+	return holdfast.Command{Account: body.Account, Do: op}
 }
 
 // chargeBody asks to reserve and to commit in one: usage is what was used.
@@ -174,10 +179,20 @@ func inDoubt(id holdfast.ID, body *inDoubtBody) holdfast.Operation {
 type releaseBody struct {
 	LeaseToken string `json:"lease_token,omitempty" doc:"What start answered; needed once it was started"`
 	Cause      string `json:"cause,omitempty" doc:"Why, as a word; failed where it is left out" example:"provider_unavailable"`
+	Retry      bool   `json:"retry,omitempty" doc:"Give the job back for another attempt; it is released where it has had its attempts. The cause crashed counts as a crash, any other as an error"`
+	Unstarted  bool   `json:"unstarted,omitempty" doc:"Give back a job that was claimed and not begun: it does not count as an attempt"`
 }
 
 func release(id holdfast.ID, body *releaseBody) holdfast.Operation {
-	return holdfast.Release{ReservationID: id, LeaseToken: body.LeaseToken, Cause: body.Cause}
+	return holdfast.Release{ReservationID: id, LeaseToken: body.LeaseToken, Cause: body.Cause, Retry: body.Retry, Unstarted: body.Unstarted}
+}
+
+// released answers a release. What was given back has not ended.
+func released(c *call, outcome *holdfast.Outcome) answer {
+	if outcome.Settlement == nil {
+		return changedReservation(c, outcome)
+	}
+	return settled(c, outcome)
 }
 
 // cancelBody has no fields.

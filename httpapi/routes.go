@@ -53,6 +53,7 @@ const (
 // The tags, in the order of the page.
 const (
 	tagReservations = "Reservations"
+	tagQueues       = "Queues"
 	tagAccounts     = "Accounts"
 	tagPayments     = "Payments"
 	tagCatalog      = "Catalog"
@@ -127,8 +128,8 @@ func routes() []route {
 		},
 		{
 			method: post, path: "/v1/reservations/{id}/release", scope: ScopeWork, operation: "release", op: "release", tag: tagReservations, keyed: keyOptional,
-			summary: "Charge nothing and give everything back",
-			answers: ok(Settled{}), reasons: ended(holdfast.StaleLease), does: onReservation(release, settled),
+			summary: "Charge nothing and give everything back, or give its job back for another attempt",
+			answers: ok(Settled{}, ReservationChanged{}), reasons: ended(holdfast.StaleLease), does: onReservation(release, released),
 		},
 		{
 			method: post, path: "/v1/reservations/{id}/cancel", scope: ScopeWork, operation: "cancel", op: "cancel", tag: tagReservations, keyed: keyOptional,
@@ -157,6 +158,11 @@ func routes() []route {
 			summary: "Do many things in one request",
 			answers: []outcome{{status: http.StatusOK, about: "What became of each, in their order", bodies: []any{BatchResults{}}}},
 			does:    action{body: new(batchBody), run: batch},
+		},
+		{
+			method: post, path: "/v1/queues/{queue}/claim", scope: ScopeWork, operation: "claim", tag: tagQueues,
+			summary: "Take jobs to work on, the oldest first; where there is none, wait for one",
+			answers: ok(Jobs{}), reasons: []holdfast.Reason{reasonOverloaded}, does: action{body: new(claimBody), run: claim},
 		},
 		{
 			method: put, path: "/v1/accounts/{account}", scope: ScopeWork, operation: "putAccount", op: "put_account", tag: tagAccounts, keyed: keyOptional,

@@ -32,6 +32,8 @@ type Reservation struct {
 	Reported       map[string]holdfast.Amount `json:"reported" doc:"What was used, as told by the commit"`
 	Worker         *string                    `json:"worker"`
 	Attempts       int                        `json:"attempts" doc:"How often it was started"`
+	Queue          *string                    `json:"queue" doc:"Where its job waits, or waited; null: it has none"`
+	Job            *Job                       `json:"job" doc:"null: it has none"`
 	CreatedAt      time.Time                  `json:"created_at"`
 	ExpiresAt      time.Time                  `json:"expires_at"`
 	LeaseExpiresAt *time.Time                 `json:"lease_expires_at"`
@@ -376,10 +378,13 @@ func (c *call) reservation(r *holdfast.Reservation, balance *holdfast.Balance) R
 		Reserved: r.Reserved, Used: r.Used, Debt: r.Debt, Unbilled: r.Unbilled, LateUsed: r.LateUsed, Refunded: r.Refunded,
 		Allocations: make([]Allocation, 0, len(r.Allocations)), Price: priceOf(r.Price), CatalogVersion: r.CatalogVersion,
 		Key: known(r.Key), Surface: known(r.Surface), Metadata: orEmpty(r.Metadata), Usage: orEmpty(r.Usage), Reported: orEmpty(r.Reported),
-		Worker: known(r.Worker), Attempts: r.Attempts,
+		Worker: known(r.Worker), Attempts: r.Attempts, Job: jobOf(r.Job),
 		CreatedAt: r.CreatedAt.UTC(), ExpiresAt: r.ExpiresAt.UTC(),
 		LeaseExpiresAt: instant(r.LeaseExpiresAt), EndedAt: instant(r.EndedAt),
 		CancelAsked: !r.CancelRequestedAt.IsZero(), Cause: known(r.Cause),
+	}
+	if r.Job != nil {
+		shown.Queue = &r.Job.Queue
 	}
 	for _, a := range r.Allocations {
 		// An overrun and a late commit take without having reserved.
