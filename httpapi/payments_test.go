@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-dev/holdfast"
 	"github.com/holdfast-dev/holdfast/payment"
+	"github.com/holdfast-dev/holdfast/store"
 	"github.com/holdfast-dev/holdfast/store/memory"
 )
 
@@ -192,6 +193,21 @@ func TestThePeriodOfAPaymentIsBounded(t *testing.T) {
 	until("c1", 28).is(201).has(`{"state": "granted"}`)
 }
 
+// A refund can have been kept beside a payment that is known, by a process that was killed before it told the account.
+func TestARefundThatWasKeptAndNotAppliedIsAppliedByTheNextDelivery(t *testing.T) {
+	eachStore(t, paidCatalog(), func(t *testing.T, h *house) {
+		h.call("POST", "/v1/payments", paymentOf("ann", "c1", "max_30", 250)).is(201)
+		part := holdfast.Amount(100)
+		claim := store.Claim{Project: "shop", Provider: "stars", PaymentID: "c1"}
+		if _, err := h.stored.KeepRefund(t.Context(), claim, holdfast.PaymentRefund{ID: "r1", Amount: &part}); err != nil {
+			t.Fatal(err)
+		}
+		h.call("POST", "/v1/payments", paymentOf("ann", "c1", "max_30", 250)).is(200).has(`{"refunded": 100, "changed": true}`).available("credit", 180)
+		h.call("POST", "/v1/payments/stars/c1/refunds", `{"refund_id": "r1", "amount": 100}`).is(200).has(`{"refunded": 100, "changed": false}`)
+		h.verify()
+	})
+}
+
 // Cases "once": one effect, one 201, and the others are told what the first came to.
 func TestTheSamePaymentTenTimesAtOnceHasOneEffect(t *testing.T) {
 	eachStore(t, paidCatalog(), func(t *testing.T, h *house) {
@@ -273,6 +289,9 @@ func TestAPaymentThatACrashCutOffIsGrantedOnceWhenItIsDeliveredAgain(t *testing.
 	eachStore(t, paidCatalog(), func(t *testing.T, h *house) {
 		h.desk.Engine = &dying{Engine: h.engine, left: 1}
 		h.call("POST", "/v1/payments", paymentOf("ann", "c1", "max_30", 250)).problem(503, "unavailable")
+		// Until then nobody else gets it, and nobody is shown what ann has.
+		h.call("PUT", "/v1/accounts/ann", ``).is(200)
+		h.call("POST", "/v1/payments", paymentOf("bob", "c1", "max_30", 250)).is(200).has(`{"account": "bob", "state": "flagged", "reason": "wrong_person", "balances": [], "subscription": null}`)
 		h.get("/v1/payments/stars/c1").problem(404, holdfast.NotFound)
 		h.call("POST", "/v1/payments", paymentOf("ann", "c1", "max_30", 250)).is(201).available("credit", 300)
 		h.call("POST", "/v1/payments", paymentOf("ann", "c1", "max_30", 250)).is(200).available("credit", 300)
@@ -289,6 +308,7 @@ func TestAPaymentFollowsTheMergeOfItsAccount(t *testing.T) {
 		h.call("POST", "/v1/payments", paymentOf("bob", "c2", "max_30", 250)).is(200).has(`{"account": "bob", "state": "granted", "changed": false}`).available("credit", 400)
 		h.call("POST", "/v1/payments", paymentOf("ann", "c2", "max_30", 250)).is(200).has(`{"account": "ann", "state": "granted", "changed": false}`).available("credit", 400)
 		h.get("/v1/payments/stars/c2").is(200).has(`{"account": "ann", "state": "granted"}`).available("credit", 400)
+		h.call("POST", "/v1/payments", paymentOf("eve", "c2", "max_30", 250)).is(200).has(`{"account": "eve", "reason": "wrong_person", "balances": [], "subscription": null}`)
 		// What is new goes there.
 		h.call("POST", "/v1/payments", paymentOf("bob", "c3", "credits_100", 100)).is(201).has(`{"account": "bob"}`).available("credit", 500)
 		h.call("POST", "/v1/payments/stars/c2/refunds", `{"refund_id": "r1"}`).is(201).has(`{"refunded": 250}`)
