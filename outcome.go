@@ -15,7 +15,7 @@ type Outcome struct {
 	// Replayed marks the repetition of a recorded answer.
 	Replayed bool `json:"-"`
 	// First marks a payment that was not known before.
-	First bool `json:"-"`
+	First bool `json:",omitzero"`
 	// DryRun marks the answer to a question: nothing was taken.
 	DryRun bool `json:"-"`
 
