@@ -27,6 +27,8 @@ type world struct {
 	records  map[holdfast.AccountID]*record
 	// proveEvery is after how many saves everything that is stored is proven; zero counts as one.
 	proveEvery, saves int
+	// upgrades are grants that began while something was paid for, and were not paid for themselves.
+	upgrades map[holdfast.ID]bool
 	// caps is the most that a cycle of each allowance could carry over, by any catalog so far.
 	caps map[string]holdfast.Amount
 }
@@ -70,6 +72,7 @@ const project = "studio"
 func newWorld(t failer) *world {
 	return &world{
 		failer: t, catalog: exampleCatalog(), now: theMorning, records: map[holdfast.AccountID]*record{}, caps: map[string]holdfast.Amount{},
+		upgrades: map[holdfast.ID]bool{},
 	}
 }
 
@@ -476,6 +479,7 @@ func (w *world) save(id holdfast.AccountID, changes holdfast.Changes) {
 	if changes.Account.DecidedAt.Before(stored.account.DecidedAt) || changes.Account.DecidedAt.Before(w.now) {
 		w.Fatalf("the account was decided at %s, before %s or now", changes.Account.DecidedAt, stored.account.DecidedAt)
 	}
+	paidBefore := stored.account.Subscription != nil
 	stored.account = changes.Account
 	stored.account.Version++
 
@@ -485,6 +489,9 @@ func (w *world) save(id holdfast.AccountID, changes holdfast.Changes) {
 	}
 	copied := rows.Clone()
 	for i, g := range copied.Grants {
+		if i < len(changes.NewGrants) && g.Payment.IsZero() && paidBefore && changes.Account.Subscription != nil {
+			w.upgrades[g.ID] = true
+		}
 		w.writeGrant(stored, g, i < len(changes.NewGrants))
 	}
 	for i, r := range copied.Reservations {
@@ -742,7 +749,7 @@ func (w *world) checkCycles(stored *record) {
 		if g.Source != holdfast.FromAllowance || g.Allowance == "" { // a renewal that came out of order adds to the cycle that is there
 			continue
 		}
-		if before := last[g.Allowance]; before != nil && before.EndsAt.After(latest(g.StartsAt, g.CreatedAt)) && !paidFor(before, g) {
+		if before := last[g.Allowance]; before != nil && before.EndsAt.After(latest(g.StartsAt, g.CreatedAt)) && !w.paidFor(before, g) {
 			w.Fatalf("two cycles of %s at once: until %s, and from %s", g.Allowance, before.EndsAt, g.StartsAt)
 		}
 		last[g.Allowance] = g
@@ -770,10 +777,11 @@ func (w *world) checkCycles(stored *record) {
 	}
 }
 
-// paidFor reports whether a cycle may begin beside another one: what was paid for is given, also where the plan had been set
-// by hand, or was paid for by a payment that was refunded.
-func paidFor(before, g *holdfast.Grant) bool {
-	return !g.Payment.IsZero() && before.Payment != g.Payment || before.Revoked == before.Granted
+// paidFor reports whether a cycle may begin beside another one: what was paid for is given, and what an upgrade adds to it,
+// also where the plan had been set by hand, or was paid for by a payment that was refunded.
+func (w *world) paidFor(before, g *holdfast.Grant) bool {
+	return !g.Payment.IsZero() && before.Payment != g.Payment || before.Revoked == before.Granted ||
+		w.upgrades[g.ID] && !w.upgrades[before.ID]
 }
 
 func latest(a, b time.Time) time.Time {

@@ -155,6 +155,10 @@ func modelCatalog() *holdfast.Catalog {
 		}
 		catalog.Plans = append(catalog.Plans, plan)
 	}
+	catalog.Products = []holdfast.Product{ // sold in batches only: subscription_test.go has a model of its own
+		{Name: "pack", Grant: &holdfast.ProductGrant{Unit: "credit", Amount: 5}, Prices: []holdfast.Money{{Currency: "XTR", Amount: 3}}},
+		{Name: "pro", Plan: "pro", Period: holdfast.Period{Days: 1}, Prices: []holdfast.Money{{Currency: "XTR", Amount: 9}}},
+	}
 	return catalog
 }
 
@@ -1231,7 +1235,11 @@ func TestDecidingInABatchComesToTheSameAsOneByOne(t *testing.T) {
 			var batch []holdfast.Command
 			known := apart.stored("ann").reservations
 			for range rapid.IntRange(1, 8).Draw(t, "commands") {
-				batch = append(batch, drawCommand(t, apart, known))
+				if rapid.IntRange(0, 3).Draw(t, "paid") == 0 {
+					batch = append(batch, drawPayment(t, apart))
+				} else {
+					batch = append(batch, drawCommand(t, apart, known))
+				}
 			}
 			var outcomes []holdfast.Outcome
 			for _, command := range batch {
@@ -1253,7 +1261,8 @@ func TestDecidingInABatchComesToTheSameAsOneByOne(t *testing.T) {
 			together.now = apart.now
 		}
 		one, other := apart.stored("ann"), together.stored("ann")
-		if inJSON(one.entries) != inJSON(other.entries) || inJSON(one.reservations) != inJSON(other.reservations) || inJSON(one.grants) != inJSON(other.grants) {
+		if inJSON(one.entries) != inJSON(other.entries) || inJSON(one.reservations) != inJSON(other.reservations) || inJSON(one.grants) != inJSON(other.grants) ||
+			inJSON(one.payments) != inJSON(other.payments) {
 			t.Fatalf("what is stored differs:\n%s\n%s", inJSON(one.entries), inJSON(other.entries))
 		}
 	})
@@ -1329,6 +1338,21 @@ func withoutVersions(outcome holdfast.Outcome) string {
 		return err.Error()
 	}
 	return fmt.Sprintf("%s %t", text, outcome.Replayed)
+}
+
+// drawPayment is anything about what ann pays, with payments that come again.
+func drawPayment(t *rapid.T, w *world) holdfast.Command {
+	payment, one := fmt.Sprintf("p%d", rapid.IntRange(1, 4).Draw(t, "payment")), holdfast.Amount(1)
+	key := rapid.SampledFrom([]string{"", "", "k0", "k1"}).Draw(t, "key")
+	return w.command("ann", key, rapid.SampledFrom([]holdfast.Operation{
+		holdfast.Pay{Provider: provider, PaymentID: payment, Product: "pack", Amount: 3, Currency: "XTR"},
+		holdfast.Pay{Provider: provider, PaymentID: payment + "p", Product: "pro", Amount: 9, Currency: "XTR"},
+		holdfast.RefundPayment{Provider: provider, PaymentID: payment, Refund: holdfast.PaymentRefund{ID: "r1", Amount: &one}},
+		holdfast.RefundPayment{Provider: provider, PaymentID: payment + "p", Refund: holdfast.PaymentRefund{ID: "r2"}},
+		holdfast.ChangePlan{Plan: rapid.SampledFrom([]string{"free", "pro"}).Draw(t, "change")},
+		holdfast.CancelSubscription{},
+		holdfast.ResumeSubscription{},
+	}).Draw(t, "operation"))
 }
 
 // drawCommand is anything that may be asked of ann, with keys that come again.

@@ -19,6 +19,7 @@ type paidTime struct {
 	next, lapsed    string
 	cancelled       bool
 	plan            string // the plan of the account
+	byHand          string // the plan that was set, until something is paid for
 	paid            map[string]*paidOnce
 	blocked, exists bool
 }
@@ -51,6 +52,12 @@ var (
 	planGives  = map[string]map[string]holdfast.Amount{"lite": {"credit": 100}, "pro": {"credit": 300, "image": 50}, "max": {"credit": 1000}}
 )
 
+// earlier is a refund that came before its payment; amount 0: of all of it.
+type earlier struct {
+	id     string
+	amount int64
+}
+
 func rank(plan string) int { return slices.Index(planOrder, plan) }
 
 func (m *paidTime) end() time.Time { return m.periods[len(m.periods)-1].end }
@@ -61,7 +68,7 @@ func (m *paidTime) tick() {
 		m.periods = m.periods[1:]
 	}
 	if len(m.periods) == 0 {
-		m.plan = "free"
+		m.plan = m.byHand
 		return
 	}
 	m.plan = m.periods[0].plan
@@ -98,8 +105,8 @@ func (m *paidTime) shift(parts []paidPart, from time.Time) []paidPart {
 	return kept
 }
 
-// pay answers whether anything came of it.
-func (m *paidTime) pay(id string, what soldThing, amount int64, told time.Time) {
+// pay is told of a payment, and of a refund that came before it, if there was one.
+func (m *paidTime) pay(id string, what soldThing, amount int64, told time.Time, before *earlier) {
 	m.tick()
 	if _, known := m.paid[id]; known {
 		return
@@ -107,7 +114,7 @@ func (m *paidTime) pay(id string, what soldThing, amount int64, told time.Time) 
 	m.exists = true
 	once := &paidOnce{product: what, refunds: map[string]bool{}}
 	m.paid[id] = once
-	once.flagged = amount != what.price || m.blocked
+	once.flagged = amount != what.price || m.blocked || before != nil && (before.amount == 0 || before.amount >= amount)
 	if once.flagged || what.plan == "" {
 		return
 	}
@@ -134,7 +141,7 @@ func (m *paidTime) pay(id string, what soldThing, amount int64, told time.Time) 
 		return
 	}
 	once.opened = true
-	m.cancelled, m.lapsed = false, ""
+	m.cancelled, m.lapsed, m.byHand = false, "", "free"
 	if m.next == what.plan {
 		m.next = ""
 	}
@@ -254,7 +261,7 @@ func newSubscriber(t *rapid.T) *subscriber {
 	for i := range w.catalog.Features {
 		w.catalog.Features[i].Policies = holdfast.Policies{Overrun: holdfast.OverrunDebt}
 	}
-	return &subscriber{T: t, world: w, model: &paidTime{now: w.now, plan: "free", paid: map[string]*paidOnce{}}}
+	return &subscriber{T: t, world: w, model: &paidTime{now: w.now, plan: "free", byHand: "free", paid: map[string]*paidOnce{}}}
 }
 
 func (s *subscriber) do(op holdfast.Operation) result {
@@ -341,6 +348,21 @@ func (s *subscriber) steps() map[string]func(*rapid.T) {
 			got := s.do(holdfast.ResumeSubscription{})
 			reason, changed := s.model.renewing(true)
 			s.orUnknown(got, reason, changed)
+		},
+		"set a plan": func(*rapid.T) {
+			plan := rapid.SampledFrom(planOrder).Draw(s.T, "plan")
+			got := s.do(holdfast.SetPlan{Plan: plan})
+			s.model.tick()
+			switch changed := plan != s.model.plan; {
+			case changed && len(s.model.periods) > 0:
+				s.orUnknown(got, holdfast.Invalid, false)
+			default:
+				s.orUnknown(got, "", changed)
+				if changed && s.model.exists {
+					s.model.byHand, s.model.lapsed = plan, ""
+				}
+			}
+			s.model.tick()
 		},
 		"reserve": func(*rapid.T) {
 			feature := rapid.SampledFrom([]string{"text.improve", "image.generate", "file.analyze"}).Draw(s.T, "feature")
@@ -447,10 +469,23 @@ func (s *subscriber) pay() {
 		}
 		op.PeriodEnd = from.Add(time.Duration(rapid.SampledFrom([]int{-5, 1, 29, 30, 31}).Draw(s.T, "until")) * 24 * time.Hour)
 	}
+	var before *earlier
+	if rapid.IntRange(0, 7).Draw(s.T, "refunded before") == 0 {
+		before = &earlier{id: "r1", amount: rapid.Int64Range(0, what.price).Draw(s.T, "amount")}
+		refund := holdfast.PaymentRefund{ID: before.id}
+		if before.amount > 0 {
+			refund.Amount = pointer(holdfast.Amount(before.amount))
+		}
+		op.Refunds = []holdfast.PaymentRefund{refund}
+	}
 	_, known := s.model.paid[id]
 	got := s.do(op)
-	s.model.pay(id, what, amount, op.PeriodEnd)
-	s.agree(got, "", !known)
+	s.model.pay(id, what, amount, op.PeriodEnd, before)
+	changed := !known
+	if before != nil && s.model.refund(id, before.id, before.amount, false, false) {
+		changed = true
+	}
+	s.agree(got, "", changed)
 	if flagged := s.model.paid[id].flagged; (got.Payment.State == holdfast.PaymentFlagged) != flagged {
 		s.Fatalf("payment %s is %s %s, by the rules flagged: %t", id, got.Payment.State, got.Payment.Flag, flagged)
 	}
