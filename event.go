@@ -68,6 +68,10 @@ func (e *Event) SetSubject(id ID) {
 	}
 }
 
+// OfEntry reports whether the event tells of its ledger entry and of nothing else: then its id holds the entry's number,
+// and no other event of the account has it.
+func (e *Event) OfEntry() bool { return e.Entry > 0 && e.ID == entryEventID(e.Entry) }
+
 func (e *Event) ofPayment() bool { return strings.HasPrefix(string(e.Kind), "payment.") }
 
 func (k EntryKind) event() EventKind {

@@ -42,11 +42,16 @@ func (tx *transaction) Load(ctx context.Context, wants []store.Want) ([]*holdfas
 	if err != nil {
 		return nil, failed(op, err)
 	}
-	tx.wanted, tx.made = make(map[holdfast.AccountID]bool, len(wants)), l.made
+	tx.wanted, tx.made, tx.unanswered = make(map[holdfast.AccountID]bool, len(wants)), l.made, make(map[answerKey]bool, len(l.keys.keys))
 	states := make([]*holdfast.State, len(wants))
 	for i := range wants {
 		if states[i] = l.state(&wants[i]); states[i] != nil {
 			tx.wanted[wants[i].Account] = wants[i].Create
+			for _, key := range wants[i].Keys {
+				if _, recorded := states[i].Answer(key); !recorded {
+					tx.unanswered[answerKey{wants[i].Account, key}] = true
+				}
+			}
 		}
 	}
 	return states, nil

@@ -62,7 +62,7 @@ func (tx *transaction) plan(ctx context.Context, op string, changes []holdfast.C
 	tx.session.write(p)
 	tx.unmake(p, stored)
 	for _, write := range []func(*pipeline, []holdfast.Changes) error{
-		saveAccounts, updateGrants, updateReservations, insertGrants, insertReservations, saveJobs, insertEntries, saveAnswers, savePayments, insertEvents, erase,
+		saveAccounts, updateGrants, updateReservations, insertGrants, insertReservations, saveJobs, insertEntries, tx.saveAnswers, savePayments, insertEvents, erase,
 	} {
 		if err := write(p, changes); err != nil {
 			return nil, err
@@ -408,32 +408,49 @@ func deltas(e *holdfast.Entry) (grantsLiteral, amountsLiteral string) {
 	return literal(grants), literal(amounts)
 }
 
-func saveAnswers(p *pipeline, changes []holdfast.Changes) error {
-	var (
-		accounts, fingerprints, commands list[uuid]
-		keys, outcomes                   list[string]
-		recorded                         list[moment]
-	)
+// answerRows are columns.
+type answerRows struct {
+	accounts, fingerprints, commands list[uuid]
+	keys, outcomes                   list[string]
+	recorded                         list[moment]
+}
+
+func (c *answerRows) write(p *pipeline, text string) {
+	if len(c.keys) > 0 {
+		p.then(text, c.accounts, c.keys, c.fingerprints, c.commands, c.outcomes, c.recorded)
+	}
+}
+
+func (tx *transaction) saveAnswers(p *pipeline, changes []holdfast.Changes) error {
+	var first, other answerRows
 	for i := range changes {
+		account := changes[i].Account.ID
 		for _, w := range changes[i].Answers {
 			outcome, err := json.Marshal(w.Outcome)
 			if err != nil {
 				return err
 			}
-			accounts, fingerprints, commands = append(accounts, uuid(changes[i].Account.ID)), append(fingerprints, uuid(w.Fingerprint)), append(commands, uuid(w.Command))
-			keys, outcomes, recorded = append(keys, w.Key), append(outcomes, string(outcome)), append(recorded, moment(w.RecordedAt))
+			c := &other
+			if tx.unanswered[answerKey{account, w.Key}] {
+				c = &first
+			}
+			c.accounts, c.fingerprints, c.commands = append(c.accounts, uuid(account)), append(c.fingerprints, uuid(w.Fingerprint)), append(c.commands, uuid(w.Command))
+			c.keys, c.outcomes, c.recorded = append(c.keys, w.Key), append(c.outcomes, string(outcome)), append(c.recorded, moment(w.RecordedAt))
 		}
 	}
-	if len(keys) > 0 {
-		p.then(upsertAnswers, accounts, keys, fingerprints, commands, outcomes, recorded)
-	}
+	first.write(p, insertAnswers)
+	other.write(p, upsertAnswers)
 	return nil
 }
 
-// By primary key. Where a recorded refusal was decided afresh, the new answer takes its place.
-var upsertAnswers = `INSERT INTO holdfast.answers (account_id, key, fingerprint, command_id, outcome, recorded_at)
+// Nothing was recorded under these keys when the account was locked, so nothing is now. ON CONFLICT would have every row
+// looked for first.
+var insertAnswers = `INSERT INTO holdfast.answers (account_id, key, fingerprint, command_id, outcome, recorded_at)
 	SELECT account_id, key, fingerprint, command_id, outcome, recorded_at
-	FROM ` + given(`account_id uuid, key text, fingerprint uuid, command_id uuid, outcome text, recorded_at timestamptz`) + ` w
+	FROM ` + given(`account_id uuid, key text, fingerprint uuid, command_id uuid, outcome text, recorded_at timestamptz`) + ` w`
+
+// By primary key. Where a recorded refusal was decided afresh, the new answer takes its place.
+var upsertAnswers = insertAnswers + `
 	ON CONFLICT (account_id, key) DO UPDATE SET fingerprint = excluded.fingerprint, command_id = excluded.command_id,
 		outcome = excluded.outcome, recorded_at = excluded.recorded_at`
 
@@ -465,36 +482,53 @@ var upsertPayments = `INSERT INTO holdfast.payments (account_id, payment_id, rec
 // mostEvents is the room that outbox.written has for the events of one save of an account, many times what a batch brings.
 const mostEvents = 1 << 16
 
+// eventRows are columns.
+type eventRows struct {
+	accounts, ids, reservations list[uuid]
+	kinds                       list[string]
+	written, entries, figures   list[int64]
+	at                          list[moment]
+}
+
+func (c *eventRows) write(p *pipeline, text string) {
+	if len(c.ids) > 0 {
+		p.then(text, c.accounts, c.ids, c.written, c.kinds, c.entries, c.reservations, c.figures, c.at)
+	}
+}
+
 func insertEvents(p *pipeline, changes []holdfast.Changes) error {
-	var (
-		accounts, ids, reservations list[uuid]
-		kinds                       list[string]
-		written, entries, figures   list[int64]
-		at                          list[moment]
-	)
+	var first, other eventRows
 	for i := range changes {
+		account := &changes[i].Account
+		before := account.LastEntry - int64(len(changes[i].Entries))
 		for j := range changes[i].Events {
 			e := &changes[i].Events[j]
-			if e.Entry < 0 || e.Entry > changes[i].Account.LastEntry { // entries are numbered without gaps
+			if e.Entry < 0 || e.Entry > account.LastEntry { // entries are numbered without gaps
 				return misuse("save accounts", "event_tells_of_an_entry_of_the_account")
 			}
-			accounts, ids, reservations = append(accounts, uuid(changes[i].Account.ID)), append(ids, uuid(e.ID)), append(reservations, uuid(e.Subject()))
-			kinds, entries, figures = append(kinds, string(e.Kind)), append(entries, e.Entry), append(figures, int64(e.Figure))
-			written, at = append(written, (changes[i].Account.Version+1)*mostEvents+int64(j)), append(at, moment(e.At))
+			c := &other
+			if e.OfEntry() && e.Entry > before {
+				c = &first
+			}
+			c.accounts, c.ids, c.reservations = append(c.accounts, uuid(account.ID)), append(c.ids, uuid(e.ID)), append(c.reservations, uuid(e.Subject()))
+			c.kinds, c.entries, c.figures = append(c.kinds, string(e.Kind)), append(c.entries, e.Entry), append(c.figures, int64(e.Figure))
+			c.written, c.at = append(c.written, (account.Version+1)*mostEvents+int64(j)), append(c.at, moment(e.At))
 		}
 	}
-	if len(ids) > 0 {
-		p.then(insertEventsText, accounts, ids, written, kinds, entries, reservations, figures, at)
-	}
+	first.write(p, insertNewEvents)
+	other.write(p, insertOtherEvents)
 	return nil
 }
 
-// By primary key. An event that is there already tells of the same fact, and is dropped; ON CONFLICT names the key, so
-// that nothing else is dropped with it.
-var insertEventsText = `INSERT INTO holdfast.outbox (account_id, event_id, written, kind, entry_no, reservation_id, figure, at)
+// Events of the entries that are written with them: their ids hold the numbers, so they are as new as these.
+var insertNewEvents = `INSERT INTO holdfast.outbox (account_id, event_id, written, kind, entry_no, reservation_id, figure, at)
 	SELECT account_id, event_id, written, kind, NULLIF(entry_no, 0), NULLIF(reservation_id, ` + noID + `), figure, at
 	FROM ` + given(`account_id uuid, event_id uuid, written bigint, kind text, entry_no bigint, reservation_id uuid, figure bigint,
-		at timestamptz`) + ` w
+		at timestamptz`) + ` w`
+
+// By primary key. An event that is there already tells of the same fact, and is dropped; ON CONFLICT names the key, so
+// that nothing else is dropped with it.
+var insertOtherEvents = insertNewEvents + `
 	ON CONFLICT (account_id, event_id) DO NOTHING`
 
 // given is a table made of the parameters: an array for each of its columns, in their order. They are spread out in the

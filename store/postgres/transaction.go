@@ -20,6 +20,8 @@ type transaction struct {
 	begun   bool                        // Load was called
 	wanted  map[holdfast.AccountID]bool // what was loaded, and whether Save may insert it
 	made    []holdfast.AccountID        // what Load has made in order to lock it
+
+	unanswered map[answerKey]bool // wanted keys under which nothing is recorded
 }
 
 // session is where a transaction takes place: a connection of the pool, or a transaction of the caller's.
