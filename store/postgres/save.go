@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -426,7 +425,7 @@ func (tx *transaction) saveAnswers(p *pipeline, changes []holdfast.Changes) erro
 	for i := range changes {
 		account := changes[i].Account.ID
 		for _, w := range changes[i].Answers {
-			outcome, err := json.Marshal(w.Outcome)
+			outcome, err := store.PackOutcome(&w.Outcome)
 			if err != nil {
 				return err
 			}
@@ -435,7 +434,7 @@ func (tx *transaction) saveAnswers(p *pipeline, changes []holdfast.Changes) erro
 				c = &first
 			}
 			c.accounts, c.fingerprints, c.commands = append(c.accounts, uuid(account)), append(c.fingerprints, uuid(w.Fingerprint)), append(c.commands, uuid(w.Command))
-			c.keys, c.outcomes, c.recorded = append(c.keys, w.Key), append(c.outcomes, string(outcome)), append(c.recorded, moment(w.RecordedAt))
+			c.keys, c.outcomes, c.recorded = append(c.keys, w.Key), append(c.outcomes, outcome), append(c.recorded, moment(w.RecordedAt))
 		}
 	}
 	first.write(p, insertAnswers)

@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -269,11 +268,11 @@ const insertEntry = `INSERT INTO entries (account_id, ` + entryColumns + `)
 	VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
 func putAnswer(c *connection, account holdfast.AccountID, a *holdfast.Answer) error {
-	outcome, err := json.Marshal(a.Outcome)
+	outcome, err := store.PackOutcome(&a.Outcome)
 	if err != nil {
 		return err
 	}
-	_, err = c.exec(uninterrupted, upsertAnswer, account[:], a.Key, a.Fingerprint[:], a.Command[:], string(outcome), at(a.RecordedAt))
+	_, err = c.exec(uninterrupted, upsertAnswer, account[:], a.Key, a.Fingerprint[:], a.Command[:], outcome, at(a.RecordedAt))
 	return err
 }
 
