@@ -305,6 +305,7 @@ var arrows = map[string][]string{
 	"internal/browser":         {"internal/debian"},
 	"internal/debian":          {},
 	"internal/fakebotapi":      {},
+	"internal/fakestripe":      {},
 	"internal/paytest":         {".", "engine", "payment", "store", "store/memory", "store/sqlite"},
 	"internal/pgtest":          {"store/postgres/migration", "internal/debian"},
 	"internal/faultstore":      {".", "store"},

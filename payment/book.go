@@ -223,6 +223,54 @@ func (b *Book) Refund(ctx context.Context, paymentID string, refund holdfast.Pay
 	return outcome, pending, err
 }
 
+// Names keeps a further id that the provider has for a payment, under which it will tell of refunds, and applies those that
+// were told under it before.
+func (b *Book) Names(ctx context.Context, paymentID, name string) error {
+	claim := store.Claim{Project: b.Project, Provider: b.Provider, PaymentID: paymentID}
+	if err := b.Orders.NamePayment(ctx, claim, name); err != nil {
+		return b.Desk.Unavailable(err)
+	}
+	claim.PaymentID = name
+	kept, _, err := b.Desk.Claims.PaymentOwner(ctx, claim)
+	if err != nil {
+		return b.Desk.Unavailable(err)
+	}
+	for _, refund := range kept.Refunds {
+		if _, _, err := b.Refund(ctx, paymentID, refund); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Named is the id of the payment that has this further name; the name itself where it has none.
+func (b *Book) Named(ctx context.Context, name string) (string, error) {
+	paymentID, err := b.Orders.PaymentNamed(ctx, b.Project, b.Provider, name)
+	if err != nil {
+		return "", b.Desk.Unavailable(err)
+	}
+	if paymentID == "" {
+		return name, nil
+	}
+	return paymentID, nil
+}
+
+// RefundNamed is Refund where the provider tells the payment by its id or by a further name, which may be told later.
+func (b *Book) RefundNamed(ctx context.Context, name string, refund holdfast.PaymentRefund) (outcome holdfast.Outcome, pending bool, err error) {
+	paymentID, err := b.Named(ctx, name)
+	if err != nil {
+		return outcome, false, err
+	}
+	if outcome, pending, err = b.Refund(ctx, paymentID, refund); err != nil || !pending || paymentID != name {
+		return outcome, pending, err
+	}
+	// It waits under the name. Whoever told the name meanwhile may have looked before it was kept.
+	if paymentID, err = b.Named(ctx, name); err != nil || paymentID == name {
+		return outcome, true, err
+	}
+	return b.Refund(ctx, paymentID, refund)
+}
+
 // Payment reads a payment of this provider; nil: nobody has told of it.
 func (b *Book) Payment(ctx context.Context, paymentID string) (*holdfast.Payment, error) {
 	paid, _, err := b.Desk.Find(ctx, b.Project, b.Provider, paymentID)
