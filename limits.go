@@ -57,6 +57,14 @@ const (
 	MaxScan            = 500
 	MaxQuarantined     = 10_000
 
+	MaxEndpoints        = 50
+	MaxEndpointURL      = 2048
+	MaxEndpointKinds    = 64
+	MaxDeliveryAttempts = 16
+	DeliverFor          = 3 * 24 * time.Hour
+	KeepEvents          = 30 * 24 * time.Hour
+	KeepQueued          = 90 * 24 * time.Hour
+
 	KeepAnswers = 90 * 24 * time.Hour
 	RetryFor    = 10 * time.Second
 	WarnSkew    = 5 * time.Second
@@ -106,6 +114,10 @@ func Limits() []Limit {
 		{"overdue reservations loaded with a decision", n(MaxOverdue), "if more remain, they are expired and the command is decided again"},
 		{"accounts in one scan of the sweeper", n(MaxScan), "bounded chunks, repeated until none is left"},
 		{"quarantined accounts", n(MaxQuarantined), "more means that the store, not an account, is wrong: the engine stops"},
+		{"endpoints of a project", n(MaxEndpoints) + ", each with at most " + n(MaxEndpointKinds) + " kinds of events", "looked over before every delivery"},
+		{"address of an endpoint", n(MaxEndpointURL) + " bytes", "as long as any server takes one"},
+		{"attempts to deliver an event", n(MaxDeliveryAttempts) + " in " + n(int(DeliverFor.Hours()/24)) + " days, then it is dead", "a weekend without a receiver is survived, and the account's next events are not held up for ever"},
+		{"published events are kept", n(int(KeepEvents.Hours()/24)) + " days; those that an endpoint has still to be given, or are dead there, " + n(int(KeepQueued.Hours()/24)) + " days", "a consumer that was away catches up; an endpoint that nobody looks after does not fill the disk"},
 		{"recorded answers are kept", "at least " + n(int(KeepAnswers.Hours()/24)) + " days", "longer than any sender retries"},
 		{"this clock behind the last decision, or away from the database's", "warned about from " + WarnSkew.String() + ", serving refused from " + RefuseSkew.String(), "no decision is earlier than the account's last, so a clock that was ahead would hold people up for as long"},
 		{"retry of a conflict", RetryFor.String(), "then 503: a conflict is never a refusal"},
