@@ -108,6 +108,8 @@ type Options struct {
 	Catalogs Catalogs
 	// Payments takes payments; nil: there is nothing at /v1/payments.
 	Payments Payments
+	// Events tells what happened, and keeps endpoints; nil: there is nothing at /v1/events and /v1/endpoints.
+	Events Events
 	// Admin makes projects and keys for whoever has AdminKey, which opens nothing else. Where either is missing, those
 	// calls answer 401 to everybody.
 	Admin    Admin

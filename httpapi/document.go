@@ -44,7 +44,7 @@ func describe(table []route, version string) ([]byte, error) {
 				"key":      {Type: "http", Scheme: "bearer", Description: "An API key. It belongs to one project and has scopes: read, work, money, admin."},
 			},
 		},
-		Tags: []*huma.Tag{{Name: tagReservations}, {Name: tagQueues}, {Name: tagAccounts}, {Name: tagPayments}, {Name: tagCatalog}, {Name: tagInstance}, {Name: tagOperations}},
+		Tags: []*huma.Tag{{Name: tagReservations}, {Name: tagQueues}, {Name: tagAccounts}, {Name: tagPayments}, {Name: tagCatalog}, {Name: tagEvents}, {Name: tagInstance}, {Name: tagOperations}},
 	}
 	for i := range table {
 		d.add(&table[i])
@@ -121,6 +121,9 @@ func (d *description) parameters(r *route) []*huma.Param {
 		p := &huma.Param{Name: name, In: "path", Required: true, Schema: text(64), Description: "What reserve answered as id"}
 		if r.tag == tagInstance {
 			p.Description = "What making the key answered as id"
+		}
+		if r.tag == tagEvents {
+			p.Description = "What making the endpoint answered as id"
 		}
 		switch name {
 		case "provider":

@@ -27,6 +27,8 @@ func TestRoutesAndDocumentAgree(t *testing.T) {
 		GET/v1/reservations POST/v1/reservations GET/v1/reservations/{id} POST/v1/charges POST/v1/batch
 		POST/v1/queues/{queue}/claim
 		GET/v1/catalog PUT/v1/catalog POST/v1/projects POST/v1/keys DELETE/v1/keys/{id}
+		GET/v1/events GET/v1/endpoints POST/v1/endpoints GET/v1/endpoints/{id} PATCH/v1/endpoints/{id} DELETE/v1/endpoints/{id}
+		POST/v1/endpoints/{id}/rotate GET/v1/endpoints/{id}/deliveries POST/v1/endpoints/{id}/replay
 		POST/v1/reservations/{id}/extend POST/v1/reservations/{id}/in_doubt
 		POST/v1/reservations/{id}/cancel POST/v1/reservations/{id}/commit POST/v1/reservations/{id}/force POST/v1/reservations/{id}/heartbeat
 		POST/v1/reservations/{id}/refund POST/v1/reservations/{id}/release POST/v1/reservations/{id}/start`)

@@ -24,6 +24,8 @@ const (
 	reasonVersionChanged  holdfast.Reason = "version_changed"
 	reasonInUse           holdfast.Reason = "in_use"
 
+	reasonTooManyEndpoints holdfast.Reason = "too_many_endpoints"
+
 	reasonInternal    = holdfast.Reason(engine.Internal)
 	reasonUnavailable = holdfast.Reason(engine.Unavailable)
 	reasonOverloaded  = holdfast.Reason(engine.Overloaded)
@@ -55,6 +57,7 @@ var statuses = map[holdfast.Reason]int{
 	reasonTooLarge:                http.StatusRequestEntityTooLarge,
 	holdfast.KeyReused:            http.StatusUnprocessableEntity,
 	reasonInUse:                   http.StatusConflict,
+	reasonTooManyEndpoints:        http.StatusConflict,
 	reasonVersionChanged:          http.StatusPreconditionFailed,
 	reasonVersionRequired:         http.StatusPreconditionRequired,
 	reasonRateLimited:             http.StatusTooManyRequests,
@@ -66,18 +69,19 @@ var statuses = map[holdfast.Reason]int{
 
 // titles name the accidents of the edge and of the engine. The core's reasons are named by Texts.
 var titles = map[holdfast.Reason]string{
-	reasonUnauthorized:    "Unauthorized",
-	reasonScope:           "Key lacks the scope",
-	reasonMethod:          "Method not allowed",
-	reasonTooLarge:        "Request too large",
-	reasonInUse:           "In use",
-	reasonVersionChanged:  "Version changed",
-	reasonVersionRequired: "Version required",
-	reasonRateLimited:     "Too many requests",
-	reasonInternal:        "Internal error",
-	reasonUnavailable:     "Temporarily unavailable",
-	reasonOverloaded:      "Overloaded",
-	reasonUnknown:         "Outcome unknown",
+	reasonUnauthorized:     "Unauthorized",
+	reasonScope:            "Key lacks the scope",
+	reasonMethod:           "Method not allowed",
+	reasonTooLarge:         "Request too large",
+	reasonInUse:            "In use",
+	reasonTooManyEndpoints: "Too many endpoints",
+	reasonVersionChanged:   "Version changed",
+	reasonVersionRequired:  "Version required",
+	reasonRateLimited:      "Too many requests",
+	reasonInternal:         "Internal error",
+	reasonUnavailable:      "Temporarily unavailable",
+	reasonOverloaded:       "Overloaded",
+	reasonUnknown:          "Outcome unknown",
 }
 
 // Problem is application/problem+json, RFC 9457.

@@ -18,13 +18,17 @@ import (
 
 // bodies are what each route that submits takes, so that a test can call every route.
 func (s *server) everyRoute(visit func(r *route, path, body string)) {
-	id := s.reserve("ann", "every route")
+	id, endpoint := s.reserve("ann", "every route"), s.post("/v1/endpoints", "", `{"url": "https://example.com"}`).is(201).text("id")
 	pay := `{"provider": "stars", "payment_id": "every route", "account": "ann", "product": "credits_100", "amount": 100, "currency": "XTR"}`
 	s.call("POST", "/v1/payments", pay).is(201)
 	table := routes()
 	slices.SortStableFunc(table, func(a, b route) int { return cmp.Compare(b.method, a.method) }) // what deletes comes last
 	for _, r := range table {
-		path := strings.NewReplacer("{id}", id, "{account}", "ann", "{provider}", "stars", "{payment_id}", "every%20route", "{queue}", "text.improve.standard").Replace(r.path)
+		of := id
+		if r.tag == tagEvents {
+			of = endpoint
+		}
+		path := strings.NewReplacer("{id}", of, "{account}", "ann", "{provider}", "stars", "{payment_id}", "every%20route", "{queue}", "text.improve.standard").Replace(r.path)
 		switch r.operation {
 		case "listReservations":
 			path += "?account=ann"
@@ -49,6 +53,10 @@ func (s *server) everyRoute(visit func(r *route, path, body string)) {
 			body = `{"name": "bots"}`
 		case "addKey":
 			body = `{"project": "bots", "scopes": ["read"]}`
+		case "addEndpoint", "changeEndpoint":
+			body = `{"url": "https://example.com"}`
+		case "replay":
+			body = `{"dead": true}`
 		case "setPlan":
 			body = `{"plan": "pro"}`
 		case "addAlias":
@@ -116,6 +124,7 @@ func TestScopesAreThoseOfTheContract(t *testing.T) {
 	want := map[string]string{
 		"refund": ScopeMoney, "addGrant": ScopeMoney, "adjust": ScopeMoney, "setPlan": ScopeMoney, "addAlias": ScopeMoney, "merge": ScopeMoney,
 		"pay": ScopeMoney, "refundPayment": ScopeMoney, "changePlan": ScopeMoney, "cancelSubscription": ScopeMoney, "resumeSubscription": ScopeMoney, "force": ScopeAdmin, "deleteAccount": ScopeAdmin, "putCatalog": ScopeAdmin,
+		"addEndpoint": ScopeAdmin, "changeEndpoint": ScopeAdmin, "removeEndpoint": ScopeAdmin, "rotateSecret": ScopeAdmin, "replay": ScopeAdmin,
 		"addProject": scopeInstance, "addKey": scopeInstance, "revokeKey": scopeInstance,
 		"batch": scopeOfEach, "health": "", "ready": "", "document": "", "docs": "",
 	}

@@ -57,6 +57,7 @@ const (
 	tagAccounts     = "Accounts"
 	tagPayments     = "Payments"
 	tagCatalog      = "Catalog"
+	tagEvents       = "Events"
 	tagInstance     = "Instance"
 	tagOperations   = "Operations"
 )
@@ -75,7 +76,7 @@ func routes() []route {
 		holdfast.AccountBlocked, holdfast.SubscriptionInactive, holdfast.FeatureNotInPlan, holdfast.Insufficient, holdfast.HeldByActive, holdfast.TooManyActive,
 	}
 
-	return []route{
+	return slices.Concat([]route{
 		{
 			method: post, path: "/v1/reservations", scope: ScopeWork, operation: "reserve", op: "reserve", tag: tagReservations, keyed: keyRequired,
 			summary: "Reserve what work will cost before it exists",
@@ -328,7 +329,7 @@ func routes() []route {
 			method: get, path: "/docs", operation: "docs", tag: tagOperations, summary: "This document as a page",
 			answers: []outcome{{status: http.StatusOK, about: "A page", content: htmlContent}}, does: action{run: showDocs},
 		},
-	}
+	}, eventRoutes())
 }
 
 // mayMeet is every reason that a call can be answered with.

@@ -18,6 +18,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/holdfast-dev/holdfast"
+	"github.com/holdfast-dev/holdfast/outbox"
 	"github.com/holdfast-dev/holdfast/payment"
 	"github.com/holdfast-dev/holdfast/store/memory"
 )
@@ -47,6 +48,7 @@ type server struct {
 	log      *logged
 	shelf    *shelf
 	admin    *registry
+	outbox   *memory.Store // of events and endpoints; the engine's accounts are elsewhere
 	document map[string]any
 	mu       sync.Mutex // of the compiler
 	compiler *jsonschema.Compiler
@@ -81,13 +83,13 @@ func serve(t *testing.T, e *smallEngine, change ...func(*Options)) *server {
 func serveWith(t *testing.T, e Engine, texts Texts, change ...func(*Options)) *server {
 	t.Helper()
 	s := &server{t: t, keys: keyring{}, log: &logged{}, shelf: &shelf{versions: map[string][]string{}}}
-	s.admin = &registry{keys: s.keys}
+	s.admin, s.outbox = &registry{keys: s.keys}, memory.Open()
 	everything := []string{ScopeRead, ScopeWork, ScopeMoney, ScopeAdmin}
 	s.keys.add(allKey, Key{ID: "key_all", Project: "shop", Scopes: everything})
 	s.keys.add(otherKey, Key{ID: "key_other", Project: "other", Scopes: everything})
 	options := Options{
 		Engine: e, Keys: s.keys, Texts: texts, Version: "test", Logger: s.logger(),
-		Catalogs: s.shelf, Admin: s.admin, AdminKey: instanceKey,
+		Catalogs: s.shelf, Events: outbox.NewDesk(s.outbox, outbox.Guard{}), Admin: s.admin, AdminKey: instanceKey,
 	}
 	if pays, ok := e.(payment.Engine); ok {
 		options.Payments = &payment.Desk{Engine: pays, Claims: memory.Open(), Log: s.logger()}
