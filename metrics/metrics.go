@@ -31,6 +31,8 @@ type Observer struct {
 	retried  *prometheus.CounterVec
 	passes   prometheus.Counter
 	swept    prometheus.Counter
+	told     prometheus.Counter
+	attempts *prometheus.CounterVec
 }
 
 // New makes an observer with a registry of its own, which also tells of the process.
@@ -61,8 +63,14 @@ func New() *Observer {
 		swept: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "holdfast_swept_accounts_total", Help: "Accounts in which the sweeper expired something.",
 		}),
+		told: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "holdfast_events_published_total", Help: "Events that this process published.",
+		}),
+		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "holdfast_deliveries_total", Help: "Attempts to deliver an event to an endpoint, by what they came to: delivered, retry, dead.",
+		}, []string{"result"}),
 	}
-	o.registry.MustRegister(o.decided, o.commands, o.accounts, o.waited, o.stores, o.retried, o.passes, o.swept,
+	o.registry.MustRegister(o.decided, o.commands, o.accounts, o.waited, o.stores, o.retried, o.passes, o.swept, o.told, o.attempts,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return o
 }
@@ -105,6 +113,12 @@ func (o *Observer) Swept(accounts int) {
 	o.swept.Add(float64(accounts))
 }
 
+// Published counts events that were published.
+func (o *Observer) Published(events int) { o.told.Add(float64(events)) }
+
+// Attempted counts an attempt to deliver.
+func (o *Observer) Attempted(result string) { o.attempts.WithLabelValues(result).Inc() }
+
 // Engine is what is asked at each scrape.
 type Engine interface {
 	Quarantined() map[holdfast.AccountID]string
@@ -116,6 +130,8 @@ type Engine interface {
 type Store interface {
 	// LiveWork counts the live reservations, and says when the one that expires first does; zero: there is none.
 	LiveWork(ctx context.Context) (count int64, firstExpiry time.Time, err error)
+	// Unpublished counts the events that wait to be published, and says when the oldest was written; zero: none waits.
+	Unpublished(ctx context.Context) (count int64, oldest time.Time, err error)
 }
 
 // Watch adds what is read at each scrape.
@@ -129,6 +145,8 @@ var (
 	quarantined = prometheus.NewDesc("holdfast_quarantined_accounts", "Accounts out of service because a rule was broken.", nil, nil)
 	live        = prometheus.NewDesc("holdfast_live_reservations", "Reservations that have not ended.", nil, nil)
 	overdue     = prometheus.NewDesc("holdfast_oldest_overdue_seconds", "How long the longest overdue reservation has been overdue; 0: none is.", nil, nil)
+	unpublished = prometheus.NewDesc("holdfast_unpublished_events", "Events that wait to be published.", nil, nil)
+	untold      = prometheus.NewDesc("holdfast_oldest_unpublished_seconds", "How long the oldest of them has waited; 0: none waits.", nil, nil)
 	unread      = prometheus.NewDesc("holdfast_database_unreadable", "1 where this scrape could not read the database.", nil, nil)
 )
 
@@ -138,7 +156,7 @@ type watched struct {
 }
 
 func (w *watched) Describe(descriptions chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{waiting, quarantined, live, overdue, unread} {
+	for _, d := range []*prometheus.Desc{waiting, quarantined, live, overdue, unpublished, untold, unread} {
 		descriptions <- d
 	}
 }
@@ -156,13 +174,22 @@ func (w *watched) Collect(metrics chan<- prometheus.Metric) {
 		gauge(unread, 1)
 		return
 	}
-	gauge(unread, 0)
-	gauge(live, float64(count))
-	late := 0.0
-	if !first.IsZero() {
-		late = max(0, w.engine.Now().Sub(first).Seconds())
+	events, oldest, err := w.store.Unpublished(ctx)
+	if err != nil {
+		gauge(unread, 1)
+		return
 	}
-	gauge(overdue, late)
+	gauge(unread, 0)
+	since := func(at time.Time) float64 {
+		if at.IsZero() {
+			return 0
+		}
+		return max(0, w.engine.Now().Sub(at).Seconds())
+	}
+	gauge(live, float64(count))
+	gauge(overdue, since(first))
+	gauge(unpublished, float64(events))
+	gauge(untold, since(oldest))
 }
 
 // Handler answers a scrape.

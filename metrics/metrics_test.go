@@ -31,6 +31,10 @@ func (f fake) LiveWork(context.Context) (int64, time.Time, error) {
 	return f.live, f.first, f.err
 }
 
+func (f fake) Unpublished(context.Context) (int64, time.Time, error) {
+	return 4, noon.Add(-5 * time.Second), f.err
+}
+
 func scrape(t *testing.T, o *metrics.Observer) string {
 	t.Helper()
 	w := httptest.NewRecorder()
@@ -54,6 +58,8 @@ func TestWhatTheEngineTellsIsCounted(t *testing.T) {
 	o := metrics.New()
 	var _ engine.Observer = o
 	o.Watch(fake{}, fake{live: 3, first: noon.Add(-90 * time.Second)})
+	o.Published(6)
+	o.Attempted("dead")
 	o.Decided("reserve", "", false)
 	o.Decided("reserve", holdfast.Insufficient, true)
 	o.Saved(engine.Batch{Commands: 5, Accounts: 2, Waited: time.Millisecond, Load: time.Millisecond, Save: 2 * time.Millisecond})
@@ -67,7 +73,9 @@ func TestWhatTheEngineTellsIsCounted(t *testing.T) {
 		`holdfast_retries_total{code="40001",kind="conflict"} 1`,
 		`holdfast_sweeps_total 1`, `holdfast_swept_accounts_total 4`,
 		`holdfast_waiting_commands 7`, `holdfast_quarantined_accounts 1`,
-		`holdfast_live_reservations 3`, `holdfast_oldest_overdue_seconds 90`, `holdfast_database_unreadable 0`)
+		`holdfast_live_reservations 3`, `holdfast_oldest_overdue_seconds 90`,
+		`holdfast_unpublished_events 4`, `holdfast_oldest_unpublished_seconds 5`, `holdfast_events_published_total 6`, `holdfast_deliveries_total{result="dead"} 1`,
+		`holdfast_database_unreadable 0`)
 }
 
 func TestAScrapeAnswersAlsoWhereTheDatabaseDoesNot(t *testing.T) {

@@ -19,16 +19,18 @@ import (
 
 // cli is the grammar of the command line. Flags win over the environment.
 type cli struct {
-	Serve   serveCommand   `cmd:"" help:"Serve the HTTP API."`
-	Demo    demoCommand    `cmd:"" help:"Show one charge for two presses, a worker that dies, and what the database believes."`
-	Drill   drillCommand   `cmd:"" help:"Run the acceptance scenarios on your own database, in a scratch project."`
-	Bench   benchCommand   `cmd:"" help:"Measure the engine on your own database server, in a scratch database, beside simpler ways to do the same."`
-	Verify  verifyCommand  `cmd:"" help:"Prove that the ledger adds up. Exit 1 on any difference."`
-	Migrate migrateCommand `cmd:"" help:"Bring the database to this program's schema. Serving does it too."`
-	Catalog catalogCommand `cmd:"" help:"Work on catalog files."`
-	Account accountCommand `cmd:"" help:"Look at an account, or grant it something."`
-	Key     keyCommand     `cmd:"" help:"Make API keys."`
-	Version versionCommand `cmd:"" help:"Print the version."`
+	Serve    serveCommand    `cmd:"" help:"Serve the HTTP API."`
+	Demo     demoCommand     `cmd:"" help:"Show one charge for two presses, a worker that dies, and what the database believes."`
+	Drill    drillCommand    `cmd:"" help:"Run the acceptance scenarios on your own database, in a scratch project."`
+	Bench    benchCommand    `cmd:"" help:"Measure the engine on your own database server, in a scratch database, beside simpler ways to do the same."`
+	Verify   verifyCommand   `cmd:"" help:"Prove that the ledger adds up. Exit 1 on any difference."`
+	Migrate  migrateCommand  `cmd:"" help:"Bring the database to this program's schema. Serving does it too."`
+	Catalog  catalogCommand  `cmd:"" help:"Work on catalog files."`
+	Account  accountCommand  `cmd:"" help:"Look at an account, or grant it something."`
+	Key      keyCommand      `cmd:"" help:"Make API keys."`
+	Endpoint endpointCommand `cmd:"" help:"Have events posted to addresses: webhooks."`
+	Event    eventCommand    `cmd:"" help:"Read events."`
+	Version  versionCommand  `cmd:"" help:"Print the version."`
 
 	DemoWorker demoWorkerCommand `cmd:"" hidden:"" help:"Work for the demo until killed."`
 }

@@ -29,7 +29,11 @@ func (f databaseFlags) name() string {
 }
 
 // database is a store and what the edges keep beside it.
-type database = store.Lookups
+type database interface {
+	store.Lookups
+	store.Outbox
+	store.Endpoints
+}
 
 // access is what a command wants to do with the database.
 type access int

@@ -20,12 +20,14 @@ import (
 	"github.com/holdfast-dev/holdfast/httpapi"
 	"github.com/holdfast-dev/holdfast/message"
 	"github.com/holdfast-dev/holdfast/metrics"
+	"github.com/holdfast-dev/holdfast/outbox"
 	"github.com/holdfast-dev/holdfast/payment"
 	"github.com/holdfast-dev/holdfast/store"
 )
 
 type serveCommand struct {
 	databaseFlags
+	webhookFlags
 	Listen     string        `default:"127.0.0.1:8080" env:"HOLDFAST_LISTEN" placeholder:"HOST:PORT" help:"Where to listen; port 0: any free one."`
 	Catalog    string        `env:"HOLDFAST_CATALOG" placeholder:"FILE" help:"Catalog file; its content becomes the newest version. Left out: the newest stored one, else the example."`
 	Dev        bool          `help:"For trying out, on this machine only: project dev, with the key from HOLDFAST_DEV_KEY, or a new one that is printed."`
@@ -37,12 +39,25 @@ type serveCommand struct {
 	LogLevel   slog.Level    `default:"INFO" env:"HOLDFAST_LOG_LEVEL" help:"DEBUG, INFO, WARN or ERROR."`
 }
 
+// holder names this process in the lease of the relay. An SQLite file and what is in memory have one serving process at a
+// time, so that its successor need not wait for the lease; of several servers each has a name of its own.
+func (c serveCommand) holder() string {
+	if strings.HasPrefix(c.DB, "postgres") {
+		return ""
+	}
+	return "the serving process"
+}
+
 // devProject is the project of serve --dev.
 const devProject = "dev"
 
 func (c serveCommand) Run(ctx context.Context, t *terminal) error {
 	c.DevKey, c.AdminKey = os.Getenv("HOLDFAST_DEV_KEY"), os.Getenv("HOLDFAST_ADMIN_KEY")
 	if err := c.check(); err != nil {
+		return err
+	}
+	guard, err := c.guard()
+	if err != nil {
 		return err
 	}
 	if c.Traces != "" {
@@ -76,6 +91,7 @@ func (c serveCommand) Run(ctx context.Context, t *terminal) error {
 	}
 	s, err := newServer(serverOptions{
 		database: db, keys: keys, catalogs: catalogs, log: log, listen: c.Listen, sweepEvery: c.SweepEvery, adminKey: c.AdminKey, rateLimit: c.RateLimit,
+		guard: guard, holder: c.holder(),
 	})
 	if err != nil {
 		return err
@@ -234,6 +250,7 @@ func (k *keyring) Lookup(ctx context.Context, hash [32]byte) (httpapi.Key, bool,
 // server is the HTTP API on an engine on a database.
 type server struct {
 	engine   *engine.Engine
+	relay    *outbox.Relay
 	catalogs *catalogs
 	http     *http.Server
 	listener net.Listener
@@ -249,6 +266,8 @@ type serverOptions struct {
 	sweepEvery time.Duration
 	adminKey   string
 	rateLimit  int
+	guard      outbox.Guard
+	holder     string // of the relay's lease; empty: a random one
 }
 
 // newServer wires everything and listens; nothing is served before serve.
@@ -260,10 +279,11 @@ func newServer(o serverOptions) (*server, error) {
 	observer := metrics.New()
 	e := engine.New(o.database, engine.Options{Catalog: o.catalogs.of, Logger: o.log, SweepEvery: o.sweepEvery, Observer: observer})
 	observer.Watch(e, o.database)
+	relay := outbox.New(o.database, outbox.Options{Guard: o.guard, Holder: o.holder, Version: version(), Logger: o.log, Observer: observer})
 	desk := &payment.Desk{Engine: e, Claims: o.database, Log: o.log}
 	handler, err := httpapi.New(httpapi.Options{
 		Engine: e, Keys: o.keys, Texts: texts{spoken}, Logger: o.log, Version: version(),
-		Catalogs: o.catalogs, Payments: desk, Admin: instance{o.database}, AdminKey: o.adminKey, RateLimit: o.rateLimit,
+		Catalogs: o.catalogs, Payments: desk, Events: outbox.NewDesk(o.database, o.guard), Admin: instance{o.database}, AdminKey: o.adminKey, RateLimit: o.rateLimit,
 	})
 	if err != nil {
 		return nil, err
@@ -272,7 +292,7 @@ func newServer(o serverOptions) (*server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", o.listen, err)
 	}
-	return &server{engine: e, catalogs: o.catalogs, listener: listener, log: o.log, http: &http.Server{
+	return &server{engine: e, relay: relay, catalogs: o.catalogs, listener: listener, log: o.log, http: &http.Server{
 		Handler:           withMetrics(observer.Handler(), handler),
 		ReadHeaderTimeout: 10 * time.Second,
 		ReadTimeout:       30 * time.Second,
@@ -307,6 +327,8 @@ func (s *server) serve(ctx context.Context) error {
 	engineDone := make(chan error, 1)
 	go func() { engineDone <- s.engine.Serve(working) }()
 	go s.catalogs.refresh(working)
+	relayDone := make(chan error, 1)
+	go func() { relayDone <- s.relay.Run(working) }()
 	httpDone := make(chan error, 1)
 	go func() { httpDone <- s.http.Serve(s.listener) }()
 
@@ -328,6 +350,7 @@ func (s *server) serve(ctx context.Context) error {
 	}
 	<-httpDone
 	stopEngine()
+	failed = errors.Join(failed, <-relayDone)
 	if !engineStopped {
 		failed = errors.Join(failed, <-engineDone)
 	}
