@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"time"
 
@@ -105,21 +106,56 @@ type changed struct {
 }
 
 type account struct {
-	Account   string
-	Exists    bool
-	Plan      string
-	Language  *string
-	TimeZone  *string `json:"time_zone"`
-	Blocked   bool
-	Notices   bool
-	Metadata  map[string]string
-	Balances  []balance
-	Active    int
-	MaxActive int `json:"max_active"`
-	Features  []feature
-	CreatedAt *time.Time `json:"created_at"`
-	DeletedAt *time.Time `json:"deleted_at"`
-	Changed   *bool
+	Account      string  // the name that was asked for
+	MergedInto   *string `json:"merged_into"`
+	Exists       bool
+	Plan         string
+	Subscription *subscription
+	Language     *string
+	TimeZone     *string `json:"time_zone"`
+	Blocked      bool
+	Notices      bool
+	Metadata     map[string]string
+	Balances     []balance
+	Active       int
+	MaxActive    int `json:"max_active"`
+	Features     []feature
+	CreatedAt    *time.Time `json:"created_at"`
+	DeletedAt    *time.Time `json:"deleted_at"`
+	Changed      *bool
+}
+
+type subscription struct {
+	Plan        string
+	Status      holdfast.SubscriptionStatus
+	PeriodStart time.Time  `json:"period_start"`
+	PeriodEnd   time.Time  `json:"period_end"`
+	PaidUntil   time.Time  `json:"paid_until"`
+	GraceUntil  *time.Time `json:"grace_until"`
+	NextPlan    *string    `json:"next_plan"`
+}
+
+// payment is a payment with what its account has.
+type payment struct {
+	Provider     string
+	PaymentID    string `json:"payment_id"`
+	Account      string
+	Product      string
+	Amount       holdfast.Amount
+	Currency     string
+	State        holdfast.PaymentState
+	Reason       *holdfast.Flag
+	Plan         *string
+	PeriodStart  *time.Time `json:"period_start"`
+	PeriodEnd    *time.Time `json:"period_end"`
+	Refunded     holdfast.Amount
+	Revoked      holdfast.Amount
+	Debt         holdfast.Amount
+	Disputed     bool
+	PaidAt       *time.Time `json:"paid_at"`
+	Balances     []balance
+	Subscription *subscription
+	Changed      *bool
 }
 
 type feature struct {
@@ -216,12 +252,11 @@ func (p *problem) outcome() (holdfast.Outcome, error) {
 	if o.Reason == holdfast.Invalid || o.Reason == holdfast.KeyReused || o.Reason == holdfast.NotFound {
 		return o, nil
 	}
-	if p.Reservation == nil {
+	if p.Plans != nil { // it has numbers, also where it has a reservation as well: a refused growth
 		o.Refusal = p.numbers.refusal()
-		return o, nil
 	}
-	if p.Plans != nil { // a refused growth has both
-		o.Refusal = p.numbers.refusal()
+	if p.Reservation == nil {
+		return o, nil
 	}
 	var err error
 	o.Owner, o.Reservation, err = p.Reservation.core()
@@ -315,8 +350,50 @@ func accountAnswer(_ *call, r *reply) (holdfast.Outcome, error) {
 	view, err := body.core()
 	return holdfast.Outcome{
 		Changed: body.Changed == nil || *body.Changed, Account: view,
-		Owner: holdfast.Owner{Name: body.Account, Language: value(body.Language), TimeZone: value(body.TimeZone)},
+		Owner: holdfast.Owner{Name: body.name(), Language: value(body.Language), TimeZone: value(body.TimeZone)},
 	}, err
+}
+
+func payAnswer(_ *call, r *reply) (holdfast.Outcome, error) {
+	outcome, err := r.payment()
+	outcome.First = r.status == http.StatusCreated
+	return outcome, err
+}
+
+func refundPaymentAnswer(_ *call, r *reply) (holdfast.Outcome, error) {
+	if r.status == http.StatusAccepted {
+		return holdfast.Outcome{Reason: Pending}, nil
+	}
+	return r.payment()
+}
+
+func (r *reply) payment() (holdfast.Outcome, error) {
+	var body payment
+	if err := json.Unmarshal(r.body, &body); err != nil {
+		return holdfast.Outcome{}, err
+	}
+	paid, err := body.core()
+	if err != nil {
+		return holdfast.Outcome{}, err
+	}
+	outcome := holdfast.Outcome{Changed: body.Changed == nil || *body.Changed, Owner: paid.Owner, Payment: &paid.Payment}
+	if len(paid.Balances) > 0 || paid.Subscription != nil { // else the payment is somebody else's
+		outcome.Account = &holdfast.AccountView{Exists: true, Balances: paid.Balances, Subscription: paid.Subscription}
+		if paid.Subscription != nil {
+			outcome.Account.Plan = paid.Subscription.Plan
+		}
+	}
+	return outcome, nil
+}
+
+func aliasAnswer(_ *call, r *reply) (holdfast.Outcome, error) {
+	var body account // as far as it is shown
+	if err := json.Unmarshal(r.body, &body); err != nil {
+		return holdfast.Outcome{}, err
+	}
+	body.Exists = true
+	view, err := body.core()
+	return holdfast.Outcome{Changed: body.Changed == nil || *body.Changed, Account: view, Owner: holdfast.Owner{Name: body.name()}}, err
 }
 
 func creditAnswer(_ *call, r *reply) (holdfast.Outcome, error) {
@@ -407,19 +484,56 @@ func (a *account) core() (*holdfast.AccountView, error) {
 		return nil, errors.New("it has no account")
 	}
 	view := &holdfast.AccountView{
-		Exists: a.Exists, Plan: a.Plan, MaxActive: a.MaxActive,
+		Exists: a.Exists, Plan: a.Plan, MaxActive: a.MaxActive, Subscription: a.Subscription.core(), Balances: balances(a.Balances),
 		Account: holdfast.Account{
-			Name: a.Account, Active: a.Active, Plan: a.Plan, Language: value(a.Language), TimeZone: value(a.TimeZone),
+			Name: a.name(), Active: a.Active, Plan: a.Plan, Language: value(a.Language), TimeZone: value(a.TimeZone),
 			Blocked: a.Blocked, Notices: a.Notices, Metadata: some(a.Metadata), CreatedAt: instant(a.CreatedAt), DeletedAt: instant(a.DeletedAt),
 		},
-	}
-	for i := range a.Balances {
-		view.Balances = append(view.Balances, *a.Balances[i].core())
 	}
 	for _, f := range a.Features {
 		view.Features = append(view.Features, holdfast.FeatureView{Name: f.Feature, Price: f.price.core()})
 	}
 	return view, nil
+}
+
+// name is the account's own, which is another one than was asked for where that is an alias or was merged.
+func (a *account) name() string {
+	if a.MergedInto != nil {
+		return *a.MergedInto
+	}
+	return a.Account
+}
+
+func balances(shown []balance) []holdfast.Balance {
+	var list []holdfast.Balance
+	for i := range shown {
+		list = append(list, *shown[i].core())
+	}
+	return list
+}
+
+func (s *subscription) core() *holdfast.SubscriptionView {
+	if s == nil {
+		return nil
+	}
+	return &holdfast.SubscriptionView{
+		Plan: s.Plan, Status: s.Status, Start: s.PeriodStart, End: s.PeriodEnd, PaidUntil: s.PaidUntil,
+		GraceUntil: instant(s.GraceUntil), Next: value(s.NextPlan),
+	}
+}
+
+func (p *payment) core() (*Payment, error) {
+	if p.PaymentID == "" || p.State == "" {
+		return nil, errors.New("it has no payment")
+	}
+	return &Payment{
+		Payment: holdfast.Payment{
+			Provider: p.Provider, PaymentID: p.PaymentID, Product: p.Product, Amount: p.Amount, Currency: p.Currency,
+			State: p.State, Flag: value(p.Reason), Plan: value(p.Plan), PeriodStart: instant(p.PeriodStart), PeriodEnd: instant(p.PeriodEnd),
+			Refunded: p.Refunded, Revoked: p.Revoked, Owed: p.Debt, Disputed: p.Disputed, PaidAt: instant(p.PaidAt),
+		},
+		Owner: holdfast.Owner{Name: p.Account}, Balances: balances(p.Balances), Subscription: p.Subscription.core(),
+	}, nil
 }
 
 // core is the grant, and whose it is.

@@ -102,8 +102,13 @@ func (c *Client) String() string { return "Holdfast at " + c.base }
 // and its account's: by Target, which is Owner.ID of the outcome that made it, or by Account and Project. A Start without
 // a key gets one, so that a repeated start finds its own lease.
 //
+// A payment and its refund are known by their provider's ids: they have no key, and a refund names no account. They are
+// decided as a payment.Desk decides them. A refund that comes before its payment has the reason Pending. LinkAlias and
+// MergeInto name an account by its id, which the API does not know: see Alias and Merge.
+//
 // What the API does not show is zero in the outcome: a reservation's policies and ttl, how a charge was split over its
-// grants, an allowance's name. CancelRequestedAt is when the client learned of it.
+// grants, an allowance's name; of a payment its id, and of its account all but balances, subscription and the plan that is
+// paid for. First marks only a payment that was granted. CancelRequestedAt is when the client learned of it.
 func (c *Client) Submit(ctx context.Context, command holdfast.Command) (holdfast.Outcome, error) {
 	answer, err := c.Ask(ctx, command)
 	return answer.Outcome, err
@@ -121,6 +126,11 @@ type Answer struct {
 // Ask is Submit for whoever wants to show the person why not.
 func (c *Client) Ask(ctx context.Context, command holdfast.Command) (Answer, error) {
 	call, problems := callOf(&command)
+	return c.ask(ctx, call, problems)
+}
+
+// ask makes the call, unless something is wrong with it.
+func (c *Client) ask(ctx context.Context, call *call, problems []holdfast.Problem) (Answer, error) {
 	if len(problems) > 0 {
 		return Answer{Outcome: holdfast.Outcome{Reason: holdfast.Invalid, Problems: problems}}, nil
 	}
@@ -142,6 +152,10 @@ func (c *Client) Run(ctx context.Context, request engine.Request, work func(ctx 
 	}
 	return engine.Run(ctx, c, request, work)
 }
+
+// Pending is the reason of a refund whose payment nobody has told of yet: the server keeps it, and applies it when the
+// payment arrives. Nothing is left to do.
+const Pending holdfast.Reason = "pending"
 
 // The accidents that only a client meets, besides those of package engine.
 const (

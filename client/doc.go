@@ -12,7 +12,8 @@
 //	send.go      attempts, pauses, accidents
 //	answer.go    answers into outcomes
 //	batch.go     many commands in one request
-//	read.go      accounts, balances, lists, explanations, the catalog
+//	names.go     aliases and merges
+//	read.go      accounts, balances, payments, lists, explanations, the catalog
 //
 // Programs that have work to charge call it: bots, web servers, workers. A refusal is an outcome (or *engine.Refused where
 // a read needs an error), an accident is an *engine.Error that says whether anything can have happened.

@@ -16,12 +16,15 @@ import (
 	"github.com/holdfast-dev/holdfast"
 	"github.com/holdfast-dev/holdfast/client"
 	"github.com/holdfast-dev/holdfast/engine"
+	"github.com/holdfast-dev/holdfast/httpapi"
 	"github.com/holdfast-dev/holdfast/internal/apitest"
+	"github.com/holdfast-dev/holdfast/payment"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// tariff has a fixed price, a choice of two, a price by usage, work that may be asked to stop, and a plan beside the free one.
+// tariff has a fixed price, a choice of two, a price by usage, work that may be asked to stop, plans beside the free one, of
+// which two are sold, and a pack.
 var tariff = &holdfast.Catalog{
 	Version: 7,
 	Units:   []holdfast.Unit{{Name: "credit"}, {Name: "image"}},
@@ -35,6 +38,13 @@ var tariff = &holdfast.Catalog{
 	Plans: []holdfast.Plan{
 		{Name: "free", Default: true, Features: []string{"text", "image", "chat"}, MaxActive: 3, DebtLimits: map[string]holdfast.Amount{"credit": 1}, Allowances: []holdfast.Allowance{{Key: "free/credit", Unit: "credit", Amount: 3, Every: holdfast.Cycle{Rolling: 24 * time.Hour}}}},
 		{Name: "pro", Features: []string{"text", "image", "chat", "video"}, MaxActive: 3},
+		{Name: "basic", Features: []string{"text", "image"}, MaxActive: 3, Grace: 72 * time.Hour, Allowances: []holdfast.Allowance{{Key: "basic/credit", Unit: "credit", Amount: 100, Every: holdfast.Cycle{Term: true}}}},
+		{Name: "max", Features: []string{"text", "image", "video"}, MaxActive: 5, Allowances: []holdfast.Allowance{{Key: "max/credit", Unit: "credit", Amount: 300, Every: holdfast.Cycle{Term: true}}}},
+	},
+	Products: []holdfast.Product{
+		{Name: "basic_30", Plan: "basic", Period: holdfast.Period{Days: 30}, Prices: []holdfast.Money{{Currency: "XTR", Amount: 100}}},
+		{Name: "max_30", Plan: "max", Period: holdfast.Period{Days: 30}, Prices: []holdfast.Money{{Currency: "XTR", Amount: 250}}},
+		{Name: "images_10", Grant: &holdfast.ProductGrant{Unit: "image", Amount: 10}, Prices: []holdfast.Money{{Currency: "XTR", Amount: 50}}},
 	},
 }
 
@@ -43,9 +53,18 @@ func tariffOf(string) *holdfast.Catalog { return tariff }
 // serve starts the real API on SQLite, and a client of it. The transport may be changed.
 func serve(t *testing.T, change ...func(*client.Options)) (*apitest.Server, *client.Client) {
 	t.Helper()
-	s := apitest.Start(t, engine.Options{Catalog: tariffOf})
+	s := start(t, engine.Options{Catalog: tariffOf})
 	return s, dial(t, s.URL, change...)
 }
+
+// start serves the API with everything that a client can ask for.
+func start(t *testing.T, options engine.Options) *apitest.Server {
+	t.Helper()
+	return apitest.Start(t, options, func(s *apitest.Server, o *httpapi.Options) { o.Payments = deskOf(s) })
+}
+
+// deskOf is where payments come in.
+func deskOf(s *apitest.Server) *payment.Desk { return &payment.Desk{Engine: s.Engine, Claims: s.Store} }
 
 func dial(t *testing.T, address string, change ...func(*client.Options)) *client.Client {
 	t.Helper()

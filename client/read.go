@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/holdfast-dev/holdfast"
@@ -53,12 +54,28 @@ func (c *Client) Balance(ctx context.Context, account string, asOf time.Time) ([
 		if body.Balances == nil {
 			return nil, errors.New("it has no balances")
 		}
-		var balances []holdfast.Balance
-		for i := range body.Balances {
-			balances = append(balances, *body.Balances[i].core())
-		}
-		return balances, nil
+		return balances(body.Balances), nil
 	})
+}
+
+// Payment is a payment as it is, whose, and what its account has now. ID, Kept, Refunds and OwedOf are not shown.
+type Payment struct {
+	holdfast.Payment
+	Owner        holdfast.Owner // its name alone
+	Balances     []holdfast.Balance
+	Subscription *holdfast.SubscriptionView // nil: nothing is paid for
+}
+
+// Payment shows a payment, named by its provider's ids.
+func (c *Client) Payment(ctx context.Context, provider, paymentID string) (*Payment, error) {
+	check := holdfast.Command{Target: holdfast.AccountID{1}, Do: holdfast.RefundPayment{
+		Provider: provider, PaymentID: paymentID, Refund: holdfast.PaymentRefund{ID: "any"},
+	}}
+	if problems := check.Check(); len(problems) > 0 {
+		return nil, refused(holdfast.Outcome{Reason: holdfast.Invalid, Problems: problems})
+	}
+	var body payment
+	return read(ctx, c, paymentPath(provider, paymentID, ""), nil, &body, body.core)
 }
 
 // Reservation shows one reservation, named by its public id.
@@ -148,7 +165,19 @@ func (c *Client) Catalog(ctx context.Context) (*Catalog, error) {
 
 func number(n holdfast.Amount) string { return strconv.FormatInt(int64(n), 10) }
 
-func accountPath(name, rest string) string { return "/v1/accounts/" + url.PathEscape(name) + rest }
+func accountPath(name, rest string) string { return "/v1/accounts/" + segment(name) + rest }
+
+func paymentPath(provider, paymentID, rest string) string {
+	return "/v1/payments/" + segment(provider) + "/" + segment(paymentID) + rest
+}
+
+// segment writes a name as one part of a path. Dots alone would be taken for steps along it.
+func segment(name string) string {
+	if name == "." || name == ".." {
+		return strings.ReplaceAll(name, ".", "%2e")
+	}
+	return url.PathEscape(name)
+}
 
 // read asks once, fills in the body, and makes of it what the caller wants.
 func read[T any](ctx context.Context, c *Client, path string, query url.Values, body any, made func() (T, error)) (T, error) {

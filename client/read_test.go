@@ -44,6 +44,60 @@ func TestAnAccountIsShownWithWhatItHasAndMayAskFor(t *testing.T) {
 	}
 }
 
+func TestAPaymentIsFoundByItsProvidersIdsAndShownWithWhatItsAccountHas(t *testing.T) {
+	_, c := serve(t)
+	if _, err := c.Payment(t.Context(), "stars", "p1"); refusalOf(err) != holdfast.NotFound {
+		t.Errorf("nobody has told of it: %v", err)
+	}
+	for _, id := range []string{"p1", "..", ".", "a/b c%3f?#"} {
+		account := fmt.Sprintf("ann%x", id)
+		do(t, c, command(account, "", holdfast.Pay{Provider: "stars", PaymentID: id, Product: "basic_30", Amount: 100, Currency: "XTR"}))
+		p, err := c.Payment(t.Context(), "stars", id)
+		if err != nil || p.Owner.Name != account || p.PaymentID != id || p.State != holdfast.PaymentGranted || p.Plan != "basic" || p.PaidAt.IsZero() ||
+			p.Balances[0].Available != 100 || p.Subscription.Status != holdfast.SubscriptionActive || !p.Subscription.PaidUntil.Equal(p.PeriodEnd) {
+			t.Errorf("%q: %+v %v", id, p, err)
+		}
+		do(t, c, holdfast.Command{Do: holdfast.RefundPayment{Provider: "stars", PaymentID: id, Refund: holdfast.PaymentRefund{ID: "r1"}}})
+		p, err = c.Payment(t.Context(), "stars", id)
+		if err != nil || p.Refunded != 100 || p.Revoked != 100 || p.Subscription != nil || p.Balances[0].Available != 3 {
+			t.Errorf("%q, refunded: %+v %v", id, p, err)
+		}
+	}
+}
+
+func TestAnAccountIsShownByAnyOfItsNames(t *testing.T) {
+	_, c := serve(t)
+	give(t, c, "ann", 10)
+	if o, err := c.Alias(t.Context(), engine.Names{Account: "ann", Other: ".."}); err != nil || !o.Changed || o.Account.Account.Name != "ann" || o.Account.Balances[0].Available != 13 {
+		t.Fatalf("%+v %v", o, err)
+	}
+	view, err := c.Account(t.Context(), "..")
+	if err != nil || view.Account.Name != "ann" || view.Balances[0].Available != 13 {
+		t.Errorf("%+v %v", view, err)
+	}
+	if o := do(t, c, command("..", "", holdfast.PutAccount{})); o.Owner.Name != "ann" {
+		t.Errorf("%+v", o.Owner)
+	}
+}
+
+func TestWhatTheAPIHasLearnedSinceIsPassedOver(t *testing.T) {
+	address, _ := answers(
+		t,
+		answer(200, `{"account": "ann", "merged_into": null, "exists": true, "plan": "pro", "jobs": [{"id": "job_1"}], "balances": [{"unit": "credit", "available": 4, "lent": 1}],
+			"subscription": {"plan": "pro", "status": "paused", "paused_until": "2027-01-01T00:00:00Z", "seats": {"used": 2}}}`),
+		answer(200, `{"provider": "stars", "payment_id": "p1", "account": "ann", "state": "under_review", "reason": "new_reason", "job": {"id": "job_1"}, "balances": []}`),
+	)
+	c := dial(t, address)
+	view, err := c.Account(t.Context(), "ann")
+	if err != nil || view.Balances[0].Available != 4 || view.Subscription.Status != "paused" {
+		t.Errorf("%+v %v", view, err)
+	}
+	p, err := c.Payment(t.Context(), "stars", "p1")
+	if err != nil || p.State != "under_review" || p.Flag != "new_reason" {
+		t.Errorf("%+v %v", p, err)
+	}
+}
+
 func TestABalanceOfEarlierIsWhatWasBelievedThen(t *testing.T) {
 	now := time.Date(2026, 12, 1, 10, 0, 0, 0, time.UTC)
 	s := apitest.Start(t, engine.Options{Catalog: tariffOf, Now: func() time.Time { return now }})

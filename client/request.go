@@ -4,7 +4,6 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"net/http"
-	"net/url"
 	"strings"
 	"time"
 	"unicode"
@@ -66,22 +65,26 @@ func (f fields) time(name string, at time.Time) {
 func callOf(command *holdfast.Command) (*call, []holdfast.Problem) {
 	c := &call{command: command, method: http.MethodPost, key: command.Key, body: fields{}}
 	problems := shape(command)
+	wrong := func(field, hint string) { problems = append(problems, holdfast.Problem{Field: field, Hint: hint}) }
 	verb := func(name string, id holdfast.ID, decode func(*call, *reply) (holdfast.Outcome, error)) {
 		account := command.Target
 		if account.IsZero() && command.Project != "" {
 			account = command.AccountID()
 		}
 		if account.IsZero() && command.Account != "" {
-			problems = append(problems, holdfast.Problem{Field: "account", Hint: "name the reservation's account by Target, which is Owner.ID of the outcome that made it, or say its Project too"})
+			wrong("account", "name the reservation's account by Target, which is Owner.ID of the outcome that made it, or say its Project too")
 		}
 		public := holdfast.ReservationRef.Encode(account, id)
 		c.path, c.op, c.subject, c.decode = "/v1/reservations/"+public+"/"+name, name, fields{"id": public}, decode
 	}
-	ofAccount := func(path, op string, decode func(*call, *reply) (holdfast.Outcome, error)) {
+	byName := func() {
 		if command.Account == "" && !command.Target.IsZero() {
-			problems = append(problems, holdfast.Problem{Field: "account", Hint: "name the account: over HTTP it has no other name"})
+			wrong("account", "name the account: over HTTP it has no other name")
 		}
-		c.path, c.op, c.subject, c.decode = "/v1/accounts/"+url.PathEscape(command.Account)+path, op, fields{"account": command.Account}, decode
+	}
+	ofAccount := func(path, op string, decode func(*call, *reply) (holdfast.Outcome, error)) {
+		byName()
+		c.path, c.op, c.subject, c.decode = accountPath(command.Account, path), op, fields{"account": command.Account}, decode
 	}
 	f := c.body
 	switch op := command.Do.(type) {
@@ -163,10 +166,50 @@ func callOf(command *holdfast.Command) (*call, []holdfast.Problem) {
 	case holdfast.Adjust:
 		ofAccount("/adjustments", "adjustment", creditAnswer)
 		f["unit"], f["amount"], f["reason"] = op.Unit, op.Amount, op.Reason
+	case holdfast.ChangePlan:
+		ofAccount("/subscription/change", "change_plan", accountAnswer)
+		f["plan"] = op.Plan
+		set(f, "when", op.When)
+	case holdfast.CancelSubscription:
+		ofAccount("/subscription/cancel", "cancel_subscription", accountAnswer)
+	case holdfast.ResumeSubscription:
+		ofAccount("/subscription/resume", "resume_subscription", accountAnswer)
+	case holdfast.Pay:
+		byName()
+		c.path, c.decode, c.key = "/v1/payments", payAnswer, "" // its ids are the key
+		f["provider"], f["payment_id"], f["account"] = op.Provider, op.PaymentID, command.Account
+		f["product"], f["amount"], f["currency"] = op.Product, op.Amount, op.Currency
+		f.time("period_end", op.PeriodEnd)
+		if op.Agreed || op.Stranger || len(op.Refunds) > 0 { // unsaid, it would come to something else
+			wrong("operation", "leave out Agreed, Stranger and Refunds: the server finds them out by itself")
+		}
+	case holdfast.RefundPayment:
+		if command.Account != "" || !command.Target.IsZero() { // it would be refunded whoever's it is
+			wrong("account", "name no account: over HTTP the payment alone says whose it is")
+		}
+		c.path, c.decode, c.key = paymentPath(op.Provider, op.PaymentID, "/refunds"), refundPaymentAnswer, ""
+		f["refund_id"] = op.Refund.ID
+		give(f, "amount", op.Refund.Amount)
+		set(f, "dispute", op.Refund.Dispute)
+		if op.Refund.Chosen {
+			f["policy"] = policyName(op.Refund.Policy)
+		}
+	case holdfast.LinkAlias:
+		wrong("operation", "use Alias: over HTTP the other account is told by its name")
+	case holdfast.MergeInto:
+		wrong("operation", "use Merge: over HTTP the other account is told by its name")
 	default:
-		problems = append(problems, holdfast.Problem{Field: "operation", Hint: "there is no call for it: only the server itself does this"})
+		wrong("operation", "there is no call for it: only the server itself does this")
 	}
 	return c, problems
+}
+
+// policyName is the API's word for a policy. The core has none for the one that holds where nothing is said.
+func policyName(policy holdfast.RefundPolicy) string {
+	if policy == holdfast.RefundRevokeUnused {
+		return "revoke_unused"
+	}
+	return string(policy)
 }
 
 // ask fills in what a reserve and a charge ask with.
@@ -204,7 +247,11 @@ func shape(command *holdfast.Command) []holdfast.Problem {
 		start.Token = rand.Text()
 		command.Do = start
 	}
-	problems := command.Check()
+	checked := *command
+	if _, ok := command.Do.(holdfast.RefundPayment); ok && command.Account == "" && command.Target.IsZero() {
+		checked.Target = holdfast.AccountID{1} // whose the payment is, is the server's to know
+	}
+	problems := checked.Check()
 	add := func(field, hint string) { problems = append(problems, holdfast.Problem{Field: field, Hint: hint}) }
 	if key := command.Key; strings.TrimSpace(key) != key || strings.ContainsFunc(key, unicode.IsControl) {
 		add("key", "use no control characters, and no spaces at either end: a header does not carry them")

@@ -103,8 +103,9 @@ type Server struct {
 	Store  *sqlite.DB
 }
 
-// Start serves until the test ends. Of the options only the catalog is needed; the engine sweeps only if they say so.
-func Start(t testing.TB, options engine.Options) *Server {
+// Start serves until the test ends. Of the options only the catalog is needed; the engine sweeps only if they say so. What
+// the API needs besides, such as a desk for payments, is put on the server's engine and store by change.
+func Start(t testing.TB, options engine.Options, change ...func(*Server, *httpapi.Options)) *Server {
 	t.Helper()
 	db, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "holdfast.db"), sqlite.Options{})
 	if err != nil {
@@ -120,7 +121,11 @@ func Start(t testing.TB, options engine.Options) *Server {
 	ctx, cancel := context.WithCancel(context.Background())
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = s.Engine.Serve(ctx) })
-	listening := httptest.NewServer(Handler(t, s.Engine))
+	listening := httptest.NewServer(Handler(t, s.Engine, func(o *httpapi.Options) {
+		for _, c := range change {
+			c(s, o)
+		}
+	}))
 	s.URL = listening.URL
 	t.Cleanup(func() {
 		listening.CloseClientConnections()
