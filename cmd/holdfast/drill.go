@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdfast-dev/holdfast"
 	"github.com/holdfast-dev/holdfast/engine"
+	"github.com/holdfast-dev/holdfast/payment"
 	"github.com/holdfast-dev/holdfast/store"
 )
 
@@ -35,21 +36,21 @@ func (c drillCommand) Run(ctx context.Context, t *terminal) error {
 
 // opener opens the database again and again, each time with connections of its own, as other processes would. What is
 // kept in memory can only be opened once: every caller gets the same.
-func (c drillCommand) opener() func(context.Context) (store.Store, error) {
+func (c drillCommand) opener() func(context.Context) (database, error) {
 	if c.DB != "memory:" {
-		return func(ctx context.Context) (store.Store, error) { return c.open(ctx, writing) }
+		return func(ctx context.Context) (database, error) { return c.open(ctx, writing) }
 	}
 	once := sync.OnceValues(func() (database, error) { return c.open(context.Background(), writing) })
-	return func(context.Context) (store.Store, error) {
+	return func(context.Context) (database, error) {
 		db, err := once()
 		return keptOpen{db}, err
 	}
 }
 
-// keptOpen is a store that others go on using.
-type keptOpen struct{ store.Store }
+// keptOpen is a database that others go on using.
+type keptOpen struct{ database }
 
-// Close leaves the store open.
+// Close leaves the database open.
 func (keptOpen) Close() error { return nil }
 
 // drill is one run of the scenarios.
@@ -57,13 +58,14 @@ type drill struct {
 	name    string // of the database, as the user wrote it
 	project string
 	rounds  int // of each race
-	open    func(context.Context) (store.Store, error)
+	open    func(context.Context) (database, error)
 	out     io.Writer
 	log     *slog.Logger
 
 	clock    handClock
 	store    store.Store
 	engines  []*engine.Engine // two, each with connections of its own, so that callers meet in the database and not before
+	desks    []*payment.Desk  // of each engine
 	accounts []account
 }
 
@@ -99,23 +101,29 @@ func scenarios(rounds int) []scenario {
 		{"doubt without news", "at its expiry the feature's policy decides", doubtExpired},
 		{"cancel while it runs", "the worker is told, and says what was used", cancelRunning},
 		{"cancel, the worker dies", "released as cancelled, never tried again", cancelAbandoned},
-		{"month ends", "months keep to the 31st, what is left is carried once", monthEnds}, // the last: it moves the clock by months
+		{"duplicate payment", "however often it is told, it has its effect once", duplicatePayment},
+		{"refund before payment", "kept, and taken back when the payment arrives", refundBeforePayment},
+		{"refund after spending", "its share is taken back, at most what is unused", refundAfterSpending},
+		{"merge with live work", "ids stay good, what comes back follows, once", mergeWithLiveWork},
+		{"renewal at the edge", "periods without gap or overlap, what is left is carried", renewalAtTheEdge}, // from here on the clock moves by weeks
+		{"month ends", "months keep to the 31st, what is left is carried once", monthEnds},                   // the last: it moves the clock by months
 	}
 }
 
 // run plays every scenario, prints a line for each, leaves nothing live behind, and proves the scratch ledgers.
 func (d *drill) run(ctx context.Context) error {
 	d.clock.moveTo(time.Now().UTC().Truncate(time.Microsecond))
-	return d.onEngine(ctx, func(first store.Store, one *engine.Engine) error {
-		return d.onEngine(ctx, func(_ store.Store, two *engine.Engine) error {
+	return d.onEngine(ctx, func(first database, one *engine.Engine) error {
+		return d.onEngine(ctx, func(second database, two *engine.Engine) error {
 			d.store, d.engines = first, []*engine.Engine{one, two}
+			d.desks = []*payment.Desk{{Engine: one, Claims: first}, {Engine: two, Claims: second}}
 			return d.play(ctx)
 		})
 	})
 }
 
 // onEngine opens the database, and runs an engine on it while do works.
-func (d *drill) onEngine(ctx context.Context, do func(store.Store, *engine.Engine) error) (err error) {
+func (d *drill) onEngine(ctx context.Context, do func(database, *engine.Engine) error) (err error) {
 	opened, err := d.open(ctx)
 	if err != nil {
 		return fmt.Errorf("open %s: %w", d.name, err)
@@ -191,7 +199,7 @@ func (c *handClock) moveTo(at time.Time) {
 // accounts alone: by its clock, other people's reservations would look overdue. And it writes that they were last decided
 // about now: a server that starts afterwards takes a decision ahead of its clock for a clock that is wrong.
 type scratchOnly struct {
-	store.Store
+	database
 	isScratch func(holdfast.AccountID) bool
 }
 
@@ -199,7 +207,7 @@ type scratchOnly struct {
 func (s scratchOnly) Scan(ctx context.Context, due store.Due) ([]holdfast.AccountID, error) {
 	var scratch []holdfast.AccountID
 	for {
-		page, err := s.Store.Scan(ctx, due)
+		page, err := s.database.Scan(ctx, due)
 		if err != nil {
 			return nil, err
 		}
@@ -220,7 +228,7 @@ func (s scratchOnly) Scan(ctx context.Context, due store.Due) ([]holdfast.Accoun
 
 // Begin wraps the transaction.
 func (s scratchOnly) Begin(ctx context.Context) (store.Tx, error) {
-	tx, err := s.Store.Begin(ctx)
+	tx, err := s.database.Begin(ctx)
 	return decidedNow{tx}, err
 }
 
@@ -248,6 +256,10 @@ func tidyAndVerify(ctx context.Context, d *drill) (string, error) {
 	var found []error
 	for _, a := range d.accounts {
 		found = append(found, a.endEverything(ctx))
+	}
+	found = append(found, d.moveOn(ctx)) // before anybody is deleted to whom it goes
+	for _, a := range d.accounts {
+		found = append(found, a.leavePlan(ctx))
 	}
 	for _, a := range d.accounts {
 		found = append(found, a.closePockets(ctx))

@@ -176,8 +176,7 @@ func (a account) has(ctx context.Context, when string, available, reserved holdf
 	)
 }
 
-// endEverything releases what is live, by an operator's hand. An account that is given something in every month is given
-// no more.
+// endEverything releases what is live, by an operator's hand.
 func (a account) endEverything(ctx context.Context) error {
 	for _, state := range []holdfast.ReservationState{holdfast.Reserved, holdfast.Running} {
 		live, err := a.reservations(ctx, state)
@@ -190,11 +189,17 @@ func (a account) endEverything(ctx context.Context) error {
 			}
 		}
 	}
-	if a.project == a.monthsProject() {
-		_, err := a.done(ctx, "", holdfast.DeleteAccount{})
-		return err
-	}
 	return nil
+}
+
+// leavePlan deletes an account that is given something in every month, or has paid for a plan: it is given no more, and no
+// later catalog has to keep its plan.
+func (a account) leavePlan(ctx context.Context) error {
+	if a.project == a.drill.project {
+		return nil
+	}
+	_, err := a.done(ctx, "", holdfast.DeleteAccount{})
+	return err
 }
 
 // closePockets lets every pocket come to its end. That takes two rounds: what an ended month leaves is carried into the next.
@@ -215,5 +220,10 @@ func (a account) closePockets(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(same(a.name+": active reservations", state.Account.Active, 0), same(a.name+": open pockets", len(state.Grants), 0))
+	return errors.Join(
+		same(a.name+": active reservations", state.Account.Active, 0),
+		same(a.name+": open pockets", len(state.Grants), 0),
+		same(a.name+": plan", state.Account.Plan, ""),
+		same(a.name+": what is on its way to another account", len(state.Account.Transfers), 0),
+	)
 }

@@ -18,6 +18,14 @@ const (
 
 	drillMonth    = 300 // per month
 	drillRollover = 150 // of it, at most
+
+	// What is sold: drillMonth credits as a pack, or for every period of a plan.
+	drillPack     = "drill.pack"
+	drillPeriod   = "drill.period"
+	drillPaidPlan = "drill.paid"
+	drillPrice    = 250 // of either
+	drillCurrency = "XTR"
+	drillDays     = 30 // that either lasts
 )
 
 // Features that differ from drillFeature in a policy. Those of overruns are priced by usage.
@@ -39,8 +47,11 @@ var (
 // monthsProject is a scratch project beside the other one, in which every account has an allowance for ever.
 func (d *drill) monthsProject() string { return d.project + ".months" }
 
-// catalog is what a scratch project sells. Both have one plan, the default one, so that nobody is ever set to a plan that
-// a later catalog would have to keep.
+// paidProject is a scratch project in which nothing is given away, and things are sold.
+func (d *drill) paidProject() string { return d.project + ".paid" }
+
+// catalog is what a scratch project sells. Only in the project of payments are there plans besides the default one, which a
+// later catalog would have to keep as long as somebody is on them.
 func (d *drill) catalog(project string) *holdfast.Catalog {
 	fixed := []holdfast.Price{{Unit: drillUnit, Amount: 1}}
 	byUsage := []holdfast.Price{{Unit: drillUnit, Per: 1000, Rates: map[string]holdfast.Amount{"input_token": 1, "output_token": 4}}}
@@ -62,11 +73,23 @@ func (d *drill) catalog(project string) *holdfast.Catalog {
 		c.Features = append(c.Features, holdfast.Feature{Name: f.name, Prices: f.prices, LongestJob: drillTTL / 3, TTL: drillTTL, Policies: f.policies})
 		plan.Features = append(plan.Features, f.name)
 	}
-	given := holdfast.Allowance{Key: "drill", Unit: drillUnit, Amount: drillGiven, Every: holdfast.Cycle{Rolling: drillWindow}}
-	if project == d.monthsProject() {
-		given = holdfast.Allowance{Key: "drill", Unit: drillUnit, Amount: drillMonth, Every: holdfast.Cycle{Anniversary: true}, Rollover: drillRollover}
+	given := holdfast.Allowance{Key: "drill", Unit: drillUnit, Amount: drillMonth, Rollover: drillRollover}
+	switch project {
+	case d.paidProject():
+		c.Plans = []holdfast.Plan{plan} // the default one
+		given.Every.Term = true
+		plan.Name, plan.Default, plan.Grace = drillPaidPlan, false, drillDays*24*time.Hour/10
+		prices, period := []holdfast.Money{{Currency: drillCurrency, Amount: drillPrice}}, holdfast.Period{Days: drillDays}
+		c.Products = []holdfast.Product{
+			{Name: drillPack, Grant: &holdfast.ProductGrant{Unit: drillUnit, Amount: drillMonth, For: period}, Prices: prices},
+			{Name: drillPeriod, Plan: drillPaidPlan, Period: period, Prices: prices},
+		}
+	case d.monthsProject():
+		given.Every.Anniversary = true
+	default:
+		given = holdfast.Allowance{Key: "drill", Unit: drillUnit, Amount: drillGiven, Every: holdfast.Cycle{Rolling: drillWindow}}
 	}
 	plan.Allowances = []holdfast.Allowance{given}
-	c.Plans = []holdfast.Plan{plan}
+	c.Plans = append(c.Plans, plan)
 	return c
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/holdfast-dev/holdfast"
 	"github.com/holdfast-dev/holdfast/engine"
-	"github.com/holdfast-dev/holdfast/store"
 )
 
 // lastUnit is the race that a check before a deduction loses: slots are free, one unit is left, and several callers want
@@ -118,7 +117,7 @@ func crashBeforeTheJob(ctx context.Context, d *drill) (string, error) {
 	a := d.fresh("crash")
 	var r *holdfast.Reservation
 	// The process that reserves has connections of its own, and takes all it knows with it.
-	err := d.onEngine(ctx, func(_ store.Store, e *engine.Engine) error {
+	err := d.onEngine(ctx, func(_ database, e *engine.Engine) error {
 		outcome, err := a.on(ctx, e, "press", holdfast.Reserve{Feature: drillFeature, Quantity: 2})
 		if err == nil {
 			err = same("what came of the press", reasonOf(outcome), "done")
@@ -131,7 +130,7 @@ func crashBeforeTheJob(ctx context.Context, d *drill) (string, error) {
 	}
 	want := holdfast.Reserve{Feature: drillFeature, Quantity: drillGiven}
 	// The process that comes after it opens the database again.
-	err = d.onEngine(ctx, func(_ store.Store, e *engine.Engine) error {
+	err = d.onEngine(ctx, func(_ database, e *engine.Engine) error {
 		if err := a.has(ctx, "after the crash", drillGiven-2, 2, 1); err != nil {
 			return err
 		}

@@ -39,9 +39,14 @@ var everyRow = []string{
 	`doubt without news .* ok +held 2: release expired, charge committed 2\n`,
 	`cancel while it runs .* ok +held 5, three fifths used: charged 3, returned 2\n`,
 	`cancel, the worker dies .* ok +held 2, returned 2, 1 attempt\n`,
+	`duplicate payment .* ok +22 deliveries: 300 bought once, 30 days once\n`,
+	`refund before payment .* ok +300 bought, 100 of 250 refunded before: 180 left\n`,
+	`refund after spending .* ok +of 300: used 100, taken back 120; used 250, taken back 50\n`,
+	`merge with live work .* ok +300 and 300, held 70: 530, then used 30 and 570\n`,
+	`renewal at the edge .* ok +early, and at the end: 300 each; carried 100, then 50 more\n`,
 	`month ends .* ok +Jan 31, Feb 28, Mar 31; carried 100, then 50 more\n`,
-	`verify .* ok +19 accounts, \d+ entries\n`,
-	`\n19 of 19 hold\.`,
+	`verify .* ok +27 accounts, \d+ entries\n`,
+	`\n24 of 24 hold\.`,
 }
 
 // inTemporary is a database file of the test's own.
@@ -79,20 +84,12 @@ func TestDrillHoldsOnAFileAndLeavesItUsable(t *testing.T) {
 	if code := run(t.Context(), []string{"verify", "--db", db}, &terminal{out: &out, notes: &notes}); code != 0 {
 		t.Errorf("verify after the drill: exit %d\n%s%s", code, &out, &notes)
 	}
-	// The scratch project may stand in the way of no later catalog: nobody is on its plan, and nothing of its unit is left.
 	opened, err := databaseFlags{DB: db}.open(t.Context(), reading)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = opened.Close() }()
-	plans, err := opened.PlansInUse(t.Context(), "")
-	if err != nil || len(plans) > 0 {
-		t.Errorf("plans in use after the drill: %v, %v", plans, err)
-	}
-	units, err := opened.UnitsInUse(t.Context(), "")
-	if err != nil || len(units) > 0 {
-		t.Errorf("units in use after the drill: %v, %v", units, err)
-	}
+	nothingInUse(t, opened)
 	// Nor in the way of a server: its clock may not look as if it were months behind.
 	var warnings bytes.Buffer
 	if err := checkClock(t.Context(), opened, logger(&warnings, slog.LevelDebug)); err != nil || warnings.Len() > 0 {
@@ -153,34 +150,54 @@ func TestDrillSaysWhyADatabaseCannotBeOpened(t *testing.T) {
 
 func TestAnInterruptedDrillTidiesUp(t *testing.T) {
 	t.Parallel()
-	db := memory.Open()
-	ctx, interrupt := context.WithCancelCause(t.Context())
-	interrupted := &brokenStore{Store: db, save: func(c holdfast.Changes) holdfast.Changes {
-		if c.Account.Name == "delivery" && len(c.NewReservations) > 0 {
-			interrupt(errors.New("Ctrl-C"))
-		}
-		return c
-	}}
-	code, out := drillStore(ctx, t, interrupted)
-	if code != 1 || !strings.Contains(out, `interrupted in "duplicate delivery"`) {
-		t.Errorf("exit %d\n%s", code, out)
+	for account, row := range map[string]string{
+		"delivery":     "duplicate delivery",
+		"merge-from":   "merge with live work",
+		"renewal-late": "renewal at the edge",
+	} {
+		t.Run(row, func(t *testing.T) {
+			t.Parallel()
+			db := memory.Open()
+			ctx, interrupt := context.WithCancelCause(t.Context())
+			interrupted := &brokenStore{database: db, save: func(c holdfast.Changes) holdfast.Changes {
+				if c.Account.Name == account && len(c.NewReservations) > 0 {
+					interrupt(errors.New("Ctrl-C"))
+				}
+				return c
+			}}
+			code, out := drillStore(ctx, t, interrupted)
+			if code != 1 || !strings.Contains(out, `interrupted in "`+row+`"`) {
+				t.Errorf("exit %d\n%s", code, out)
+			}
+			nothingInUse(t, db)
+			if result, err := verify(t.Context(), db); err != nil || len(result.differences) > 0 {
+				t.Errorf("%v %v, %v", result, result.differences, err)
+			}
+		})
+	}
+}
+
+// nothingInUse checks that the scratch projects stand in the way of no later catalog: nobody is on a plan of theirs, and
+// nothing of their units is left.
+func nothingInUse(t *testing.T, db database) {
+	t.Helper()
+	plans, err := db.PlansInUse(t.Context(), "")
+	if err != nil || len(plans) > 0 {
+		t.Errorf("plans in use after the drill: %v, %v", plans, err)
 	}
 	units, err := db.UnitsInUse(t.Context(), "")
 	if err != nil || len(units) > 0 {
-		t.Errorf("units in use after an interrupted drill: %v, %v", units, err)
-	}
-	if result, err := verify(t.Context(), db); err != nil || len(result.differences) > 0 {
-		t.Errorf("%v %v, %v", result, result.differences, err)
+		t.Errorf("units in use after the drill: %v, %v", units, err)
 	}
 }
 
 // drillStore runs a drill on a store of the test's own.
-func drillStore(ctx context.Context, t *testing.T, s store.Store) (code int, out string) {
+func drillStore(ctx context.Context, t *testing.T, s database) (code int, out string) {
 	t.Helper()
 	var written bytes.Buffer
 	d := &drill{
 		name: t.Name(), project: "drill-test", rounds: 4, out: &written, log: slog.New(slog.DiscardHandler),
-		open: func(context.Context) (store.Store, error) { return keptOpen{s}, nil },
+		open: func(context.Context) (database, error) { return keptOpen{s}, nil },
 	}
 	if err := d.run(ctx); err != nil {
 		return 1, written.String() + err.Error()
@@ -294,11 +311,54 @@ func TestDrillFindsWhatIsWrongWithAStore(t *testing.T) {
 				}
 			},
 		}, "month ends"},
+		"it forgets what was paid": {&brokenStore{
+			load: func(s *holdfast.State) { s.Payments = nil },
+		}, "duplicate payment"},
+		"it loses refunds that nobody waits for": {&brokenStore{
+			kept: func(holdfast.PaymentRefund) bool { return false },
+		}, "refund before payment"},
+		"it forgets which refunds it applied": {&brokenStore{
+			load: func(s *holdfast.State) {
+				for _, p := range s.Payments {
+					p.Refunds = nil
+				}
+			},
+		}, "refund after spending"},
+		"it loses what follows a merge": {&brokenStore{
+			save: func(c holdfast.Changes) holdfast.Changes {
+				if c.Account.Active < 2 {
+					c.Account.Transfers = nil
+				}
+				return c
+			},
+		}, "merge with live work"},
+		"it forgets where an account leads": {&brokenStore{
+			load: func(s *holdfast.State) { s.Account.MergedInto = holdfast.AccountID{} },
+		}, "merge with live work"},
+		"its periods overlap": {&brokenStore{
+			load: func(s *holdfast.State) {
+				if sold := s.Account.Subscription; sold != nil {
+					shorter := *sold
+					shorter.Periods = slices.Clone(sold.Periods)
+					shorter.Periods[0].End = shorter.Periods[0].End.Add(-time.Second)
+					s.Account.Subscription = &shorter
+				}
+			},
+		}, "renewal at the edge"},
+		"it forgets what of a period was carried over": {&brokenStore{
+			load: func(s *holdfast.State) {
+				for _, g := range s.Grants {
+					if !g.Payment.IsZero() {
+						g.Rolled = 0
+					}
+				}
+			},
+		}, "renewal at the edge"},
 		"its last writer wins": {&brokenStore{unfenced: true}, "last unit × 4, 2 callers"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			fault.Store = memory.Open()
+			fault.database = memory.Open()
 			code, out := drillStore(t.Context(), t, fault.brokenStore)
 			failed := regexp.MustCompile(`(?m)^` + fault.row + ` .* FAILED`).MatchString(out)
 			switch {
@@ -322,11 +382,12 @@ func policies(spoil func(*holdfast.Reservation, *holdfast.Policies)) func(*holdf
 
 // brokenStore does one thing wrong.
 type brokenStore struct {
-	store.Store
+	database
 	load     func(*holdfast.State)                   // spoils what was read
 	save     func(holdfast.Changes) holdfast.Changes // spoils what is written
 	scan     func([]holdfast.AccountID) []holdfast.AccountID
-	unfenced bool // reads without a lock, and overwrites what others wrote meanwhile
+	kept     func(holdfast.PaymentRefund) bool // whether a refund is kept until its payment arrives
+	unfenced bool                              // reads without a lock, and overwrites what others wrote meanwhile
 
 	mu       sync.Mutex
 	meetings map[string]chan struct{} // of the two engines, in each round of a race
@@ -364,15 +425,22 @@ func (b *brokenStore) meet(ctx context.Context, want store.Want) {
 }
 
 func (b *brokenStore) Scan(ctx context.Context, due store.Due) ([]holdfast.AccountID, error) {
-	found, err := b.Store.Scan(ctx, due)
+	found, err := b.database.Scan(ctx, due)
 	if b.scan != nil {
 		found = b.scan(found)
 	}
 	return found, err
 }
 
+func (b *brokenStore) KeepRefund(ctx context.Context, claim store.Claim, refund holdfast.PaymentRefund) (holdfast.AccountID, error) {
+	if b.kept != nil && !b.kept(refund) {
+		return holdfast.AccountID{}, nil
+	}
+	return b.database.KeepRefund(ctx, claim, refund)
+}
+
 func (b *brokenStore) Begin(ctx context.Context) (store.Tx, error) {
-	tx, err := b.Store.Begin(ctx)
+	tx, err := b.database.Begin(ctx)
 	return &brokenTx{Tx: tx, store: b}, err
 }
 
@@ -388,7 +456,7 @@ func (b *brokenTx) Load(ctx context.Context, wants []store.Want) ([]*holdfast.St
 	if err == nil && b.store.unfenced {
 		if err = b.Tx.Abort(ctx); err == nil { // the lock is gone, what was read is kept
 			b.store.meet(ctx, wants[0])
-			b.Tx, err = b.store.Store.Begin(ctx)
+			b.Tx, err = b.store.database.Begin(ctx)
 		}
 	}
 	if err == nil && b.store.load != nil {
