@@ -27,7 +27,7 @@ type apiCall struct {
 	body          map[string]any
 }
 
-// apiAnswer is what the demo looks at in an answer: a reservation, an account, or a problem.
+// apiAnswer is what the demo looks at in an answer: a reservation, an account, a payment, or a problem.
 type apiAnswer struct {
 	status   int
 	replayed bool
@@ -50,6 +50,11 @@ type apiAnswer struct {
 	MaxActive  int       `json:"max_active"`
 	Plan       string    `json:"plan"`
 	Returned   int64     `json:"returned"`
+
+	PaymentID string `json:"payment_id"`
+	Product   string `json:"product"`
+	Refunded  int64  `json:"refunded"`
+	Revoked   int64  `json:"revoked"`
 
 	Estimated       bool             `json:"estimated"`
 	AffordableUsage map[string]int64 `json:"affordable_usage"`

@@ -13,15 +13,15 @@ import (
 	"github.com/holdfast-dev/holdfast/store"
 )
 
-// belief is what the database must believe of Ann after a step.
+// belief is what the database must believe of a person after a step.
 type belief struct {
 	available, reserved holdfast.Amount
 	active              int
 	used                holdfast.Amount // of this window
 }
 
-// believes prints what is stored of Ann: the account, her reservations, except those that were shown after their end, and
-// the ledger entries since the last time. It is an error where that is not as it must be.
+// believes prints what is stored of the person that the chapter is about: the account, their reservations, except those that
+// were shown after their end, and the ledger entries since the last time. It is an error where that is not as it must be.
 func (s *story) believes(ctx context.Context, must belief) error {
 	state, err := s.state(ctx)
 	if err != nil {
@@ -44,7 +44,7 @@ func (s *story) believes(ctx context.Context, must belief) error {
 	s.print("\n    the database believes\n")
 	table := tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0)
 	line := func(columns ...string) { _, _ = fmt.Fprintln(table, "      "+strings.Join(columns, "\t")) }
-	line("account", ann, fmt.Sprintf("available %d", balance.Available), fmt.Sprintf("reserved %d", balance.Reserved),
+	line("account", s.person, fmt.Sprintf("available %d", balance.Available), fmt.Sprintf("reserved %d", balance.Reserved),
 		fmt.Sprintf("used %d of %d", balance.Cycle.Used, balance.Cycle.Granted), fmt.Sprintf("active %d of %d", view.Account.Active, view.MaxActive))
 	if s.ended == nil {
 		s.ended = map[holdfast.ID]bool{}
@@ -115,8 +115,13 @@ func describeDeltas(deltas []holdfast.Delta) string {
 	return strings.Join(moved, ", ")
 }
 
+// turnTo lets the story go on with somebody of whom nothing was shown yet.
+func (s *story) turnTo(person string) {
+	s.person, s.entries, s.ended = person, 0, nil
+}
+
 func (s *story) read(ctx context.Context, query store.Query) (store.Page, error) {
-	query.Project, query.Account = devProject, holdfast.AccountIDOf(devProject, ann)
+	query.Project, query.Account = devProject, holdfast.AccountIDOf(devProject, s.person)
 	page, err := s.database.Read(ctx, query)
 	if err != nil {
 		return page, fmt.Errorf("read the database: %w", err)
@@ -127,12 +132,12 @@ func (s *story) read(ctx context.Context, query store.Query) (store.Page, error)
 func (s *story) state(ctx context.Context) (*holdfast.State, error) {
 	page, err := s.read(ctx, store.Query{Kind: store.QueryState, Limit: 1})
 	if err == nil && page.State == nil {
-		err = fmt.Errorf("expected %s in the database, got nothing", ann)
+		err = fmt.Errorf("expected %s in the database, got nothing", s.person)
 	}
 	return page.State, err
 }
 
-// reservations are all of Ann's, oldest first.
+// reservations are all of the person's, oldest first.
 func (s *story) reservations(ctx context.Context) ([]*holdfast.Reservation, error) {
 	page, err := s.read(ctx, store.Query{Kind: store.QueryReservations, Limit: holdfast.MaxPage})
 	slices.Reverse(page.Reservations)

@@ -24,6 +24,9 @@ type story struct {
 	won    *apiAnswer     // the press that got the credit
 	wonKey string
 
+	running *apiAnswer // the picture that is painted while Clara pays
+
+	person  string               // whom the chapter is about
 	entries int64                // ledger entries that were shown already
 	ended   map[holdfast.ID]bool // reservations that were shown after their end
 
@@ -58,6 +61,10 @@ func (s *story) chapters() []chapter {
 		{"Ann presses once more. Another worker finishes, tells so twice, and then a release comes too late.", s.finish},
 		{"Ann is on pro now: 300 credits a month. A chat is priced by usage: 1 credit per 1,000 tokens in, 4 per 1,000 out. Nobody knows\n" +
 			"   beforehand how long the answer will be, so the most is held, what was used is charged, and the difference comes back.", s.chat},
+		{"Clara (" + clara + ", on the free plan) buys 100 credits with Telegram Stars. The payment is told twice, and granted once.\n" +
+			"   A picture costs 5 credits; what would burn is held before what was bought.", s.purchase},
+		{"While it is painted she buys pro. What is held stays held, and the picture ends at its old price; the next one costs an image of pro.", s.upgrade},
+		{"Her 100 Stars for the credits are refunded. What is unused is taken back, what was used stays paid, and pro stays.", s.refund},
 		{"Verify reads the whole ledger and adds it up again.", s.verify},
 	}
 }
@@ -65,6 +72,7 @@ func (s *story) chapters() []chapter {
 // tell tells the chapters. It ends at the first one that did not come out as it must.
 func (s *story) tell(ctx context.Context) (err error) {
 	s.print("A real server at %s, on a new SQLite file, called over HTTP.\n", s.api.url)
+	s.turnTo(ann)
 	s.worker, err = newWorker(ctx, s.api, "w1", s.notes)
 	if err != nil {
 		return err
@@ -339,6 +347,7 @@ func (s *story) verify(ctx context.Context) error {
 
 // sum counts, in the database, what came of all presses.
 func (s *story) sum(ctx context.Context) error {
+	s.turnTo(ann)
 	all, err := s.reservations(ctx)
 	if err != nil {
 		return err
