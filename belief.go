@@ -41,6 +41,7 @@ func Rewind(state *State, entries iter.Seq2[Entry, error], to time.Time) (*State
 		}
 	}
 	past.Grants = kept
+	account.Subscription = past.subscriptionAt(to)
 	account.DecidedAt = to
 	if account.CreatedAt.After(to) {
 		account.Version, account.Plan, account.Anchor, account.CreatedAt = 0, "", time.Time{}, time.Time{} // nobody had seen it yet
@@ -49,4 +50,31 @@ func Rewind(state *State, entries iter.Seq2[Entry, error], to time.Time) (*State
 		account.DeletedAt, account.Blocked = time.Time{}, false
 	}
 	return past, nil
+}
+
+// subscriptionAt is what was paid for at an earlier moment, as far as it is still to be seen: what is paid for now, where that
+// had begun; else the last period whose allowance had been opened.
+func (s *State) subscriptionAt(to time.Time) *Subscription {
+	var last *Grant
+	given := false // the allowance of the period of now
+	period, paid := s.Account.Subscription.periodAt(to)
+	for _, g := range s.Grants {
+		if g.Payment.IsZero() || g.Allowance == "" || g.Source != FromAllowance || g.StartsAt.After(to) {
+			continue
+		}
+		given = given || paid && g.Payment == period.Payment
+		if last == nil || g.StartsAt.After(last.StartsAt) {
+			last = g
+		}
+	}
+	switch {
+	case paid && (given || !period.Given):
+		return s.Account.Subscription
+	case last == nil || last.Revoked == last.Granted:
+		return nil
+	}
+	return &Subscription{
+		Anchor:  last.StartsAt,
+		Periods: []PaidPeriod{{Plan: s.Account.Plan, Start: last.StartsAt, End: last.EndsAt, Payment: last.Payment, Given: true}},
+	}
 }
