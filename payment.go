@@ -73,7 +73,8 @@ type Pay struct {
 	PeriodEnd time.Time // where the provider says until when a period was paid; zero: the product's period
 	// Agreed says that this price was promised before, so that a newer catalog does not make it wrong.
 	Agreed bool
-	// Stranger says that the payment belongs to another account: it is told to this one, its owner, and nothing is granted.
+	// Stranger says that somebody else's name came with it: it is kept with this account, and nothing is granted until its
+	// owner's own telling comes.
 	Stranger bool
 	// Refunds came before the payment.
 	Refunds []PaymentRefund
@@ -122,13 +123,14 @@ func (op Pay) print(f *printer) {
 
 func (op Pay) decide(d *decision) Outcome {
 	id := op.payment(d.state.Account.ID)
-	if op.Stranger { // its owner's own payment stays as it is, or may still come
+	known, decided := op.known(d)
+	switch {
+	case known != nil && op.Stranger: // what its owner told stays as it is
 		d.tell(Event{ID: namedID(id, "stranger"), Kind: EventPaymentFlagged, Payment: id})
 		flagged := op.record(id, d.now)
 		flagged.State, flagged.Flag = PaymentFlagged, WrongPerson
 		return Outcome{Payment: flagged}
-	}
-	if known, ok := d.state.Payment(id); ok {
+	case decided:
 		changed := d.refundAll(known, op.Refunds)
 		shown := known.clone()
 		return Outcome{Changed: changed, Payment: &shown, Account: d.view()}
@@ -137,7 +139,13 @@ func (op Pay) decide(d *decision) Outcome {
 	// From here on the command succeeds.
 	d.open()
 	paid := op.record(id, d.now)
-	d.state.addPayment(paid)
+	if known != nil {
+		*known = *paid
+		paid = known
+		d.state.touchPayment(paid)
+	} else {
+		d.state.addPayment(paid)
+	}
 	outcome := Outcome{Changed: true, First: true}
 	if flag != "" {
 		paid.State, paid.Flag = PaymentFlagged, flag
@@ -154,6 +162,13 @@ func (op Pay) decide(d *decision) Outcome {
 		outcome.Balance = d.balance(product.Grant.Unit)
 	}
 	return outcome
+}
+
+// known is the payment where it was told before. It is decided, unless it was only a stranger who told of it: then its owner's
+// own telling counts.
+func (op Pay) known(d *decision) (known *Payment, decided bool) {
+	known, ok := d.state.Payment(op.payment(d.state.Account.ID))
+	return known, ok && !(known.Flag == WrongPerson && len(known.Refunds) == 0)
 }
 
 // record is the payment as it is kept, with nothing given for it yet.
@@ -173,6 +188,8 @@ func (op Pay) judge(d *decision) (*Product, Flag) {
 	}
 	price, sold := find(product.Prices, func(m *Money) bool { return m.Currency == op.Currency })
 	switch {
+	case op.Stranger:
+		return nil, WrongPerson
 	case !sold:
 		return nil, WrongCurrency
 	case price.Amount != op.Amount && !op.Agreed:
@@ -223,7 +240,7 @@ func (d *decision) hasRoomFor(product *Product) bool {
 // checkPeriod bounds what a caller may say about the end of a period that was not told before.
 func (op Pay) checkPeriod(d *decision) *Problem {
 	product, ok := d.catalog.Product(op.Product)
-	if _, known := d.state.Payment(op.payment(d.state.Account.ID)); op.PeriodEnd.IsZero() || !ok || known || op.Stranger {
+	if _, decided := op.known(d); op.PeriodEnd.IsZero() || !ok || decided || op.Stranger {
 		return nil
 	}
 	if product.Plan == "" {
