@@ -44,8 +44,12 @@ type Book struct {
 	Provider string
 }
 
-// NoProduct is the product of payments of which nobody knows what was bought: no catalog has it, so they are kept and flagged.
-const NoProduct = "none.of.the.catalog"
+// The products of payments for which nothing can be granted: no catalog has them, so these are kept for their payers, and
+// flagged.
+const (
+	NoProduct     = "none.of.the.catalog"     // nobody knows what was bought
+	AnothersOrder = "order.of.another.person" // somebody else has paid for an order
+)
 
 // Sale is a payment that its provider has vouched for.
 type Sale struct {
@@ -62,11 +66,14 @@ func (b *Book) Name(reference string) OrderName {
 	return OrderName{Project: b.Project, Provider: b.Provider, Reference: reference}
 }
 
+// Unavailable turns a failure of the orders into an error of the caller's kind, as the desk does.
+func (b *Book) Unavailable(err error) error { return b.Desk.unavailable(err) }
+
 // Find reads an order; nil: there is none of this name.
 func (b *Book) Find(ctx context.Context, reference string) (*Order, error) {
 	order, known, err := b.Orders.OrderNamed(ctx, b.Name(reference))
 	if err != nil {
-		return nil, b.Desk.Unavailable(err)
+		return nil, b.Unavailable(err)
 	}
 	if !known {
 		return nil, nil
@@ -77,7 +84,7 @@ func (b *Book) Find(ctx context.Context, reference string) (*Order, error) {
 // Keep keeps an order, unless one of its name is there.
 func (b *Book) Keep(ctx context.Context, order Order) error {
 	if err := b.Orders.AddOrder(ctx, order); err != nil {
-		return b.Desk.Unavailable(err)
+		return b.Unavailable(err)
 	}
 	return nil
 }
@@ -94,19 +101,10 @@ func (b *Book) Sell(ctx context.Context, sale Sale) (holdfast.Outcome, error) {
 		op.Product = NoProduct
 	}
 	r := Request{Project: b.Project, Account: sale.Account, Actor: b.Provider}
-	if op.Stranger { // a payment that is told to its owner alone opens no account
-		opened, err := b.Desk.Engine.Submit(ctx, holdfast.Command{Project: r.Project, Account: r.Account, Actor: r.Actor, Do: holdfast.PutAccount{}})
-		if err != nil {
-			return holdfast.Outcome{}, err
-		}
-		if opened.Reason == holdfast.Invalid {
-			return holdfast.Outcome{}, fmt.Errorf("keep payment %s: %s", op.PaymentID, opened.Problems[0].Hint)
-		}
-	}
-	if sale.Order != nil && !op.Stranger {
+	if sale.Order != nil {
 		paid := OrderPaid{Payment: op.PaymentID, Payer: sale.Payer, First: sale.First, At: sale.PaidAt}
 		if err := b.Orders.PayOrder(ctx, sale.Order.OrderName, paid); err != nil {
-			return holdfast.Outcome{}, b.Desk.Unavailable(err)
+			return holdfast.Outcome{}, b.Unavailable(err)
 		}
 	}
 	outcome, err := b.Desk.Pay(ctx, r, op)
@@ -140,7 +138,7 @@ func (b *Book) afterSale(ctx context.Context, sale Sale) error {
 	}
 	if sale.PaidAt.After(order.ToldAt) { // it was charged again since
 		if err := b.Orders.TellOrder(ctx, order.OrderName, false, sale.PaidAt); err != nil {
-			return b.Desk.Unavailable(err)
+			return b.Unavailable(err)
 		}
 		return nil
 	}
@@ -172,7 +170,7 @@ func (b *Book) Tell(ctx context.Context, order *Order, cancelled bool, at time.T
 		became = first
 	}
 	if err := b.Orders.TellOrder(ctx, order.OrderName, cancelled, at); err != nil {
-		return "", b.Desk.Unavailable(err)
+		return "", b.Unavailable(err)
 	}
 	told, err := b.Find(ctx, order.Reference)
 	if err != nil || told == nil {
@@ -228,12 +226,12 @@ func (b *Book) Refund(ctx context.Context, paymentID string, refund holdfast.Pay
 func (b *Book) Names(ctx context.Context, paymentID, name string) error {
 	claim := store.Claim{Project: b.Project, Provider: b.Provider, PaymentID: paymentID}
 	if err := b.Orders.NamePayment(ctx, claim, name); err != nil {
-		return b.Desk.Unavailable(err)
+		return b.Unavailable(err)
 	}
 	claim.PaymentID = name
 	kept, _, err := b.Desk.Claims.PaymentOwner(ctx, claim)
 	if err != nil {
-		return b.Desk.Unavailable(err)
+		return b.Unavailable(err)
 	}
 	for _, refund := range kept.Refunds {
 		if _, _, err := b.Refund(ctx, paymentID, refund); err != nil {
@@ -247,7 +245,7 @@ func (b *Book) Names(ctx context.Context, paymentID, name string) error {
 func (b *Book) Named(ctx context.Context, name string) (string, error) {
 	paymentID, err := b.Orders.PaymentNamed(ctx, b.Project, b.Provider, name)
 	if err != nil {
-		return "", b.Desk.Unavailable(err)
+		return "", b.Unavailable(err)
 	}
 	if paymentID == "" {
 		return name, nil
@@ -311,7 +309,7 @@ func (b *Book) NotThere(ctx context.Context, known map[string]bool, since, asked
 	for {
 		ids, err := b.Orders.ClaimedPayments(ctx, b.Project, b.Provider, after, holdfast.MaxPage)
 		if err != nil {
-			return nil, b.Desk.Unavailable(err)
+			return nil, b.Unavailable(err)
 		}
 		if len(ids) == 0 {
 			return missing, nil

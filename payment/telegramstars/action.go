@@ -33,7 +33,7 @@ func (s *Stars) Done(ctx context.Context, action Action) error {
 		return nil
 	}
 	if err := s.Book.Orders.TellOrder(ctx, s.Book.Name(action.Payload), true, s.Book.Accounts.Now()); err != nil {
-		return s.Book.Desk.Unavailable(err)
+		return s.Book.Unavailable(err)
 	}
 	return nil
 }
@@ -48,7 +48,7 @@ type subscribed struct {
 func (s *Stars) recurring(ctx context.Context, account string) (found []subscribed, err error) {
 	orders, err := s.Book.Orders.RecurringOrders(ctx, s.Book.Project, s.Book.Provider, account)
 	if err != nil {
-		return nil, s.Book.Desk.Unavailable(err)
+		return nil, s.Book.Unavailable(err)
 	}
 	catalog := s.Book.Accounts.Catalog(s.Book.Project)
 	for _, order := range orders {

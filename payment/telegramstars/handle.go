@@ -95,7 +95,7 @@ func (s *Stars) take(ctx context.Context, paid sale) (Result, error) {
 	sold.Order = order
 	switch {
 	case order == nil: // an order that was not made here, or is lost
-		sold.Pay.Product = "" // none
+		sold.Pay.Product = payment.NoProduct
 	case paid.user == 0:
 		sold.Account = order.Account
 	default:
@@ -103,31 +103,26 @@ func (s *Stars) take(ctx context.Context, paid sale) (Result, error) {
 		if err != nil {
 			return Result{}, err
 		}
-		sold.Pay.Stranger = !same
 		if same {
 			sold.Account = order.Account
+		} else {
+			sold.Order, sold.Pay.Product = nil, payment.AnothersOrder
 		}
 	}
-	if order != nil {
+	if sold.Order != nil {
 		sold.Pay.Product = order.Product
 		sold.Pay.Agreed = paid.amount == order.Price && paid.currency == order.Currency
-	}
-	result := Result{Kind: Paid, Account: sold.Account}
-	if sold.Pay.Stranger && order.Recurring && paid.first { // nothing is granted for it, so it should not be charged again
-		result.Actions = []Action{{Kind: CancelSubscription, User: paid.user, ChargeID: paid.charge}}
-	}
-	if result.Payment, err = s.Book.Payment(ctx, paid.charge); err != nil {
-		return Result{}, err
-	}
-	if result.Payment != nil && sold.Pay.Stranger {
-		return result, nil // the operator was told
 	}
 	outcome, err := s.Book.Sell(ctx, sold)
 	if err != nil {
 		return Result{}, err
 	}
-	result.Changed, result.Payment = outcome.Changed, outcome.Payment
-	if order != nil && order.Recurring && outcome.Payment.State == holdfast.PaymentGranted {
+	result := Result{Kind: Paid, Account: sold.Account, Changed: outcome.Changed, Payment: outcome.Payment}
+	switch {
+	case order == nil || !order.Recurring:
+	case sold.Order == nil && paid.first: // nothing is granted for it, so it should not be charged again
+		result.Actions = []Action{{Kind: CancelSubscription, User: paid.user, ChargeID: paid.charge}}
+	case outcome.Payment.State == holdfast.PaymentGranted:
 		result.Actions, err = s.superseded(ctx, order.Account)
 	}
 	return result, err

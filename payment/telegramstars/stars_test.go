@@ -375,7 +375,8 @@ func TestAnotherPersonsInvoiceIsRefusedAndAPaymentOfItIsKeptForItsPayer(t *testi
 		all.Wait()
 		result := b.tell(raw)
 		same(t, "whose", result.Account, bob)
-		same(t, "flag", b.Paid("c1").Flag, holdfast.WrongPerson)
+		same(t, "state", b.Paid("c1").State, holdfast.PaymentFlagged)
+		same(t, "why", b.Paid("c1").Product, payment.AnothersOrder)
 		same(t, "bob's plan", b.See(bob).Plan, "free")
 		same(t, "ann's plan", b.See(ann).Plan, "free")
 		// Nothing was granted for it, so it should not be charged again.
