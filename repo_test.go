@@ -289,6 +289,7 @@ var arrows = map[string][]string{
 	"payment/stripe":        {".", "payment"},
 	"payment/telegramstars": {".", "payment"},
 	"client":                {".", "engine"},
+	"jobs":                  {".", "engine"},
 	"metrics":               {".", "engine", "store"},
 	"outbox":                {".", "store"},
 	"bench":                 {".", "engine", "store", "store/sqlite", "store/postgres", "httpapi", "message", "internal/pgtest"},

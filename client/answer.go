@@ -64,6 +64,8 @@ type reservation struct {
 	Usage, Reported map[string]holdfast.Amount
 	Worker          *string
 	Attempts        int
+	Queue           *string
+	Job             *job
 	CreatedAt       time.Time  `json:"created_at"`
 	ExpiresAt       time.Time  `json:"expires_at"`
 	LeaseExpiresAt  *time.Time `json:"lease_expires_at"`
@@ -438,7 +440,7 @@ func (r *reservation) withoutID() (*holdfast.Reservation, error) {
 		Reserved: r.Reserved, Used: r.Used, Debt: r.Debt, Unbilled: r.Unbilled, LateUsed: r.LateUsed, Refunded: r.Refunded,
 		Key: value(r.Key), Surface: value(r.Surface), Metadata: some(r.Metadata), Usage: some(r.Usage), Reported: some(r.Reported),
 		CatalogVersion: r.CatalogVersion, CreatedAt: r.CreatedAt, ExpiresAt: r.ExpiresAt, EndedAt: instant(r.EndedAt), Cause: value(r.Cause),
-		Worker: value(r.Worker), LeaseExpiresAt: instant(r.LeaseExpiresAt), Attempts: r.Attempts,
+		Worker: value(r.Worker), LeaseExpiresAt: instant(r.LeaseExpiresAt), Attempts: r.Attempts, Job: r.Job.core(value(r.Queue)),
 	}
 	if r.CancelRequested {
 		shown.CancelRequestedAt = time.Now().UTC()

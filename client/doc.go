@@ -13,6 +13,7 @@
 //	answer.go    answers into outcomes
 //	batch.go     many commands in one request
 //	names.go     aliases and merges
+//	queue.go     jobs of a queue
 //	read.go      accounts, balances, payments, lists, explanations, the catalog
 //
 // Programs that have work to charge call it: bots, web servers, workers. A refusal is an outcome (or *engine.Refused where

@@ -91,6 +91,14 @@ func callOf(command *holdfast.Command) (*call, []holdfast.Problem) {
 	case holdfast.Reserve:
 		c.path, c.op, c.decode = "/v1/reservations", "reserve", reservationAnswer
 		c.ask(&op)
+		if job := op.Job; job != nil {
+			asked := fields{}
+			set(asked, "max_attempts", job.MaxAttempts)
+			if job.Payload != "" {
+				asked["payload"] = json.RawMessage(job.Payload)
+			}
+			f["job"] = asked
+		}
 	case holdfast.Charge:
 		c.path, c.op, c.decode = "/v1/charges", "charge", reservationAnswer
 		c.ask(&op.Reserve)
@@ -116,6 +124,8 @@ func callOf(command *holdfast.Command) (*call, []holdfast.Problem) {
 		verb("release", op.ReservationID, reservationAnswer)
 		set(f, "lease_token", op.LeaseToken)
 		set(f, "cause", op.Cause)
+		set(f, "retry", op.Retry)
+		set(f, "unstarted", op.Unstarted)
 	case holdfast.Extend:
 		verb("extend", op.ReservationID, reservationAnswer)
 		set(f, "lease_token", op.LeaseToken)

@@ -338,7 +338,6 @@ func TestAWaitingClaimIsWokenByANewJobAndByTheEndOfALease(t *testing.T) {
 		h := open(t, memoryStore(t), func(o *engine.Options) { o.Now = time.Now })
 		h.has("ann", 5)
 		long := engine.ClaimRequest{Project: "p", Claim: holdfast.Claim{Queue: drawQueue, Limit: 2, Wait: 50 * time.Second, Lease: 10 * time.Second}}
-		began := time.Now()
 		got := make(chan []engine.Claimed, 2)
 		for range 2 {
 			go func() {
@@ -370,7 +369,7 @@ func TestAWaitingClaimIsWokenByANewJobAndByTheEndOfALease(t *testing.T) {
 			got <- jobs
 		}()
 		synctest.Wait()
-		began = time.Now()
+		began := time.Now()
 		h.StopClaims()
 		<-got
 		if time.Since(began) != 0 {

@@ -86,6 +86,24 @@ var (
 // and if nobody does, the feature's policy decides at the reservation's expiry.
 var ErrInDoubt = errors.New("nobody knows whether the work happened")
 
+// Release is what work returns, alone or wrapped, to say how its reservation is released.
+type Release struct {
+	Cause string // empty: failed
+	Retry bool   // of a job: give it back for another attempt
+	Err   error  // why; may be nil
+}
+
+// Error tells the cause.
+func (r *Release) Error() string {
+	if r.Err == nil {
+		return r.Cause
+	}
+	return r.Cause + ": " + r.Err.Error()
+}
+
+// Unwrap returns why.
+func (r *Release) Unwrap() error { return r.Err }
+
 // settleFor bounds how long Run tries to tell the end of a piece of work, and how long it tries to begin one.
 const settleFor = 30 * time.Second
 
@@ -107,11 +125,25 @@ func (e *Engine) Run(ctx context.Context, request Request, work func(ctx context
 }
 
 // Run is Engine.Run over whatever decides commands.
-func Run(ctx context.Context, to Submitter, request Request, work func(ctx context.Context, w *Work) error) (outcome holdfast.Outcome, err error) {
+func Run(ctx context.Context, to Submitter, request Request, work func(ctx context.Context, w *Work) error) (holdfast.Outcome, error) {
 	r := newRun(to, request)
 	if outcome, err := r.begin(ctx); err != nil {
 		return outcome, err
 	}
+	return r.do(ctx, work)
+}
+
+// Resume is Run for work that was started already: with a job that was claimed. Of the request only Project, Lease, Actor and
+// Logger are looked at.
+func Resume(ctx context.Context, to Submitter, request Request, claimed Claimed, work func(ctx context.Context, w *Work) error) (holdfast.Outcome, error) {
+	r := newRun(to, request)
+	r.account = claimed.Outcome.Owner.ID
+	r.hold(claimed.Outcome)
+	return r.do(ctx, work)
+}
+
+// do calls work on what was started, and tells its end.
+func (r *run) do(ctx context.Context, work func(ctx context.Context, w *Work) error) (outcome holdfast.Outcome, err error) {
 	working, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	beating, rest := r.beat(context.WithoutCancel(ctx), stop)
@@ -196,10 +228,15 @@ func (r *run) begin(ctx context.Context) (holdfast.Outcome, error) {
 		_, lost := r.release(ctx, holdfast.CauseCancelled) // refused if the start was saved after all; it then expires
 		return started, errors.Join(err, unlessRefused(lost))
 	}
+	r.hold(started)
+	return started, nil
+}
+
+// hold keeps what a start gave.
+func (r *run) hold(started holdfast.Outcome) {
 	r.started = started
 	r.work.Reservation, r.work.LeaseToken = *started.Reservation, started.Lease.Token
 	r.work.ID = holdfast.ReservationRef.Encode(started.Owner.ID, started.Reservation.ID)
-	return started, nil
 }
 
 func (r *run) reserve(ctx context.Context) (holdfast.Outcome, error) {
@@ -294,11 +331,17 @@ func (r *run) end(ctx context.Context, workErr error) (holdfast.Outcome, error) 
 	case workErr == nil:
 		return r.commit(ctx)
 	}
-	cause := holdfast.CauseFailed
-	if ctx.Err() != nil || stopped {
-		cause = holdfast.CauseCancelled
+	release := holdfast.Release{ReservationID: r.work.Reservation.ID, LeaseToken: r.work.LeaseToken, Cause: holdfast.CauseFailed}
+	var told *Release
+	switch {
+	case stopped:
+		release.Cause = holdfast.CauseCancelled
+	case errors.As(workErr, &told):
+		release.Cause, release.Retry = told.Cause, told.Retry
+	case ctx.Err() != nil:
+		release.Cause = holdfast.CauseCancelled
 	}
-	released, lost := r.release(ctx, cause)
+	released, lost := r.verbAtTheEnd(ctx, release)
 	return both(released, workErr, "the release", lost)
 }
 
