@@ -33,6 +33,7 @@ type Observer struct {
 	swept    prometheus.Counter
 	told     prometheus.Counter
 	attempts *prometheus.CounterVec
+	queued   *prometheus.HistogramVec
 }
 
 // New makes an observer with a registry of its own, which also tells of the process.
@@ -60,6 +61,10 @@ func New() *Observer {
 		passes: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "holdfast_sweeps_total", Help: "Passes of the sweeper over the accounts with something overdue.",
 		}),
+		queued: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "holdfast_queue_wait_seconds", Help: "How long jobs waited in their queue until they were first claimed.",
+			Buckets: prometheus.ExponentialBuckets(0.01, 2, 18), // 10 ms to 22 min
+		}, []string{"project", "queue"}),
 		swept: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "holdfast_swept_accounts_total", Help: "Accounts in which the sweeper expired something.",
 		}),
@@ -70,7 +75,7 @@ func New() *Observer {
 			Name: "holdfast_deliveries_total", Help: "Attempts to deliver an event to an endpoint, by what they came to: delivered, retry, dead.",
 		}, []string{"result"}),
 	}
-	o.registry.MustRegister(o.decided, o.commands, o.accounts, o.waited, o.stores, o.retried, o.passes, o.swept, o.told, o.attempts,
+	o.registry.MustRegister(o.decided, o.commands, o.accounts, o.waited, o.stores, o.retried, o.passes, o.swept, o.told, o.attempts, o.queued,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return o
 }
@@ -118,6 +123,10 @@ func (o *Observer) Published(events int) { o.told.Add(float64(events)) }
 
 // Attempted counts an attempt to deliver.
 func (o *Observer) Attempted(result string) { o.attempts.WithLabelValues(result).Inc() }
+// Claimed counts how long a job waited.
+func (o *Observer) Claimed(project, queue string, waited time.Duration) {
+	o.queued.WithLabelValues(project, queue).Observe(max(0, waited.Seconds()))
+}
 
 // Engine is what is asked at each scrape.
 type Engine interface {
@@ -147,6 +156,8 @@ var (
 	overdue     = prometheus.NewDesc("holdfast_oldest_overdue_seconds", "How long the longest overdue reservation has been overdue; 0: none is.", nil, nil)
 	unpublished = prometheus.NewDesc("holdfast_unpublished_events", "Events that wait to be published.", nil, nil)
 	untold      = prometheus.NewDesc("holdfast_oldest_unpublished_seconds", "How long the oldest of them has waited; 0: none waits.", nil, nil)
+	waitingJobs = prometheus.NewDesc("holdfast_queue_jobs", "Jobs that a worker could claim now, those of lost workers included.", []string{"project", "queue"}, nil)
+	oldestJob   = prometheus.NewDesc("holdfast_queue_oldest_seconds", "Age of the oldest of them.", []string{"project", "queue"}, nil)
 	unread      = prometheus.NewDesc("holdfast_database_unreadable", "1 where this scrape could not read the database.", nil, nil)
 )
 
@@ -156,28 +167,29 @@ type watched struct {
 }
 
 func (w *watched) Describe(descriptions chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{waiting, quarantined, live, overdue, unpublished, untold, unread} {
+	for _, d := range []*prometheus.Desc{waiting, quarantined, live, overdue, unpublished, untold, waitingJobs, oldestJob, unread} {
 		descriptions <- d
 	}
 }
 
 func (w *watched) Collect(metrics chan<- prometheus.Metric) {
-	gauge := func(d *prometheus.Desc, value float64) {
-		metrics <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value)
+	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
+		metrics <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
 	}
 	gauge(waiting, float64(w.engine.Waiting()))
 	gauge(quarantined, float64(len(w.engine.Quarantined())))
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeFor)
 	defer cancel()
-	count, first, err := w.store.LiveWork(ctx)
-	if err != nil {
+	count, first, err1 := w.store.LiveWork(ctx)
+	events, oldest, err2 := w.store.Unpublished(ctx)
+	queues, err3 := w.queues(ctx)
+	if errors.Join(err1, err2, err3) != nil {
 		gauge(unread, 1)
 		return
 	}
-	events, oldest, err := w.store.Unpublished(ctx)
-	if err != nil {
-		gauge(unread, 1)
-		return
+	for _, q := range queues {
+		gauge(waitingJobs, float64(q.Waiting), q.Project, q.Name)
+		gauge(oldestJob, max(0, w.engine.Now().Sub(q.Oldest).Seconds()), q.Project, q.Name)
 	}
 	gauge(unread, 0)
 	since := func(at time.Time) float64 {
@@ -190,6 +202,14 @@ func (w *watched) Collect(metrics chan<- prometheus.Metric) {
 	gauge(overdue, since(first))
 	gauge(unpublished, float64(events))
 	gauge(untold, since(oldest))
+}
+
+// queues are those with claimable jobs, where the store keeps jobs.
+func (w *watched) queues(ctx context.Context) ([]store.Queue, error) {
+	if jobs, ok := w.store.(store.Jobs); ok {
+		return jobs.Queues(ctx, w.engine.Now())
+	}
+	return nil, nil
 }
 
 // Handler answers a scrape.

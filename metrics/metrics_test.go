@@ -87,3 +87,23 @@ func TestAScrapeAnswersAlsoWhereTheDatabaseDoesNot(t *testing.T) {
 		t.Error("what could not be read is shown")
 	}
 }
+
+// queues is a store that keeps jobs.
+type queues struct {
+	fake
+	store.Jobs
+}
+
+func (queues) Queues(context.Context, time.Time) ([]store.Queue, error) {
+	return []store.Queue{{Project: "p", Name: "image.priority", Waiting: 12, Oldest: noon.Add(-30 * time.Second)}}, nil
+}
+
+func TestQueuesAreToldWithTheirDepthAndTheirWait(t *testing.T) {
+	o := metrics.New()
+	var _ engine.JobObserver = o
+	o.Watch(fake{}, queues{})
+	o.Claimed("p", "image.priority", 90*time.Millisecond)
+	has(t, scrape(t, o),
+		`holdfast_queue_jobs{project="p",queue="image.priority"} 12`, `holdfast_queue_oldest_seconds{project="p",queue="image.priority"} 30`,
+		`holdfast_queue_wait_seconds_count{project="p",queue="image.priority"} 1`, `holdfast_queue_wait_seconds_bucket{project="p",queue="image.priority",le="0.16"} 1`)
+}
