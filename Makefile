@@ -33,6 +33,10 @@ sim: ## the simulator: N seeds from SEED on, STEPS each (500 from 1; a SEED alon
 mutants: ## plants bugs, one at a time, in copies of the code, and looks for each with the simulator
 	go test ./internal/sim/mutants -count=1 -timeout=0 -v -mutants.all
 
+.PHONY: killed
+killed: ## 1,000 jobs on PostgreSQL while worker processes are killed at random; JOBS=N for another number
+	go test ./internal/acceptance -run '^TestWorkersThatAreKilledAtRandom' -count=1 -timeout=0 -v -args -killed.jobs=$(or $(JOBS),1000)
+
 golden: ## rewrite the golden files with what the code says now; read the diff before committing it
 	go test $(GOLDEN) -update
 

@@ -292,7 +292,7 @@ func newServer(o serverOptions) (*server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", o.listen, err)
 	}
-	return &server{engine: e, relay: relay, catalogs: o.catalogs, listener: listener, log: o.log, http: &http.Server{
+	s := &server{engine: e, relay: relay, catalogs: o.catalogs, listener: listener, log: o.log, http: &http.Server{
 		Handler:           withMetrics(observer.Handler(), handler),
 		ReadHeaderTimeout: 10 * time.Second,
 		ReadTimeout:       30 * time.Second,
@@ -300,7 +300,9 @@ func newServer(o serverOptions) (*server, error) {
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    32 << 10,
 		ErrorLog:          slog.NewLogLogger(o.log.Handler(), slog.LevelDebug),
-	}}, nil
+	}}
+	s.http.RegisterOnShutdown(e.StopClaims) // waiting claims would keep it
+	return s, nil
 }
 
 // withMetrics answers /metrics beside the API: no key is needed, since no account, key or amount is in it.

@@ -25,6 +25,9 @@ import (
 var binary string
 
 func TestMain(m *testing.M) {
+	if addresses := os.Getenv(workerVariable); addresses != "" {
+		os.Exit(workUntilKilled(addresses))
+	}
 	dir, err := os.MkdirTemp("", "holdfast")
 	if err != nil {
 		panic(err)
