@@ -15,7 +15,8 @@ import (
 // What most answers have is written here without reflection, which takes a third of the time; an outcome with anything else
 // goes to package json whole.
 func PackOutcome(o *holdfast.Outcome) (string, error) {
-	if o.Problems == nil && o.Refusal == nil && o.Grant == nil && o.Account == nil && o.Payment == nil {
+	job := o.Reservation != nil && o.Reservation.Job != nil
+	if o.Problems == nil && o.Refusal == nil && o.Grant == nil && o.Account == nil && o.Payment == nil && !job {
 		w := writer{text: make([]byte, 0, usualOutcome)}
 		w.outcome(o)
 		if !w.failed {
@@ -153,6 +154,7 @@ func (w *writer) outcome(o *holdfast.Outcome) {
 	w.text = append(w.text, '{')
 	w.word("Reason", string(o.Reason))
 	w.mark("Changed", o.Changed)
+	w.mark("First", o.First)
 	if o.Reservation != nil {
 		w.reservation(o.Reservation)
 	}
