@@ -108,7 +108,8 @@ func (db *DB) Pending(ctx context.Context, after holdfast.AccountID, accounts, e
 }
 
 // pendingRows finds the accounts by stepping from one to the next over the primary key, which never reads more than one
-// row of an account, and then the first rows of each.
+// row of an account, and then the first rows of each. As everywhere below, LATERAL with OFFSET 0 holds the planner to the
+// primary key of the other table, also where it plans while that table is empty.
 const pendingRows = `WITH RECURSIVE behind AS (
 		(SELECT account_id, 1 AS n FROM holdfast.outbox WHERE account_id > $1::uuid ORDER BY account_id LIMIT 1)
 		UNION ALL
@@ -122,11 +123,11 @@ const pendingRows = `WITH RECURSIVE behind AS (
 
 const (
 	selectPending = pendingRows + `SELECT o.account_id, a.project, a.name, ` + eventColumns + `
-	FROM o JOIN holdfast.accounts a ON a.account_id = o.account_id ORDER BY o.account_id, o.written`
+	FROM o CROSS JOIN LATERAL (SELECT * FROM holdfast.accounts n WHERE n.account_id = o.account_id OFFSET 0) a ORDER BY o.account_id, o.written`
 	selectPendingEntries = pendingRows + `SELECT ` + entryColumns + `
-	FROM o JOIN holdfast.entries e ON e.account_id = o.account_id AND e.entry_no = o.entry_no ORDER BY o.account_id, o.written`
+	FROM o CROSS JOIN LATERAL (SELECT * FROM holdfast.entries n WHERE n.account_id = o.account_id AND n.entry_no = o.entry_no OFFSET 0) e ORDER BY o.account_id, o.written`
 	selectPendingPayments = pendingRows + `SELECT ` + paymentColumns + `
-	FROM o JOIN holdfast.payments b ON b.account_id = o.account_id AND b.payment_id = o.reservation_id
+	FROM o CROSS JOIN LATERAL (SELECT * FROM holdfast.payments n WHERE n.account_id = o.account_id AND n.payment_id = o.reservation_id OFFSET 0) b
 	WHERE o.kind LIKE 'payment.%' ORDER BY o.account_id, o.written`
 )
 
@@ -178,10 +179,14 @@ const holdLease = `SELECT 1 / count(*)::integer FROM holdfast.leases WHERE name 
 var publishEvents = `WITH w AS MATERIALIZED (
 		SELECT * FROM ` + given(`account_id uuid, event_id uuid, kind text, data text, at timestamptz, place bigint`) + ` g
 	), gone AS (
-		DELETE FROM holdfast.outbox o USING w WHERE o.account_id = w.account_id AND o.event_id = w.event_id RETURNING 1
+		DELETE FROM holdfast.outbox o USING w
+		CROSS JOIN LATERAL (
+			SELECT s.ctid AS place FROM holdfast.outbox s WHERE s.account_id = w.account_id AND s.event_id = w.event_id OFFSET 0
+		) found
+		WHERE o.ctid = found.place RETURNING 1
 	), fresh AS (
 		SELECT w.*, row_number() OVER (ORDER BY w.place) AS nth FROM w
-		WHERE NOT EXISTS (SELECT FROM holdfast.published_events p WHERE p.account_id = w.account_id AND p.event_id = w.event_id)
+		WHERE NOT EXISTS (SELECT FROM holdfast.published_events p WHERE p.account_id = w.account_id AND p.event_id = w.event_id OFFSET 0)
 	), moved AS (
 		INSERT INTO holdfast.positions AS c (project, last) SELECT $7::text, count(*) FROM fresh
 		ON CONFLICT (project) DO UPDATE SET last = c.last + excluded.last RETURNING last
@@ -192,6 +197,9 @@ var publishEvents = `WITH w AS MATERIALIZED (
 	SELECT 1 / (count(*) = $9::bigint)::integer FROM gone`
 
 const publishedColumns = `p.project, p.position, p.account_id, coalesce(a.name, ''), p.event_id, p.kind, p.at, p.published_at, p.data`
+
+// withName is what the account is called now.
+const withName = `LEFT JOIN LATERAL (SELECT n.name FROM holdfast.accounts n WHERE n.account_id = p.account_id OFFSET 0) a ON true`
 
 func placesOf(e *store.Published) []any {
 	return []any{
@@ -215,18 +223,21 @@ func (db *DB) Published(ctx context.Context, project string, after int64, limit 
 }
 
 // By primary key, and the accounts by theirs.
-const selectPublished = `SELECT ` + publishedColumns + ` FROM holdfast.published_events p
-	LEFT JOIN holdfast.accounts a ON a.account_id = p.account_id
+const selectPublished = `SELECT ` + publishedColumns + ` FROM holdfast.published_events p ` + withName + `
 	WHERE p.project = $1::text AND p.position > $2::bigint ORDER BY p.position LIMIT $3::bigint`
 
 // PositionOf finds a published event.
 func (db *DB) PositionOf(ctx context.Context, project string, account holdfast.AccountID, event holdfast.ID) (position int64, found bool, err error) {
-	found, err = db.one(ctx, "find a published event", []any{&position}, selectPosition, uuid(account), uuid(event), project)
+	var of string
+	found, err = db.one(ctx, "find a published event", []any{&of, &position}, selectPosition, uuid(account), uuid(event))
+	if of != project {
+		return 0, false, err
+	}
 	return position, found, err
 }
 
 // By the index published_event_ids.
-const selectPosition = `SELECT position FROM holdfast.published_events WHERE account_id = $1::uuid AND event_id = $2::uuid AND project = $3::text`
+const selectPosition = `SELECT project, position FROM holdfast.published_events WHERE account_id = $1::uuid AND event_id = $2::uuid`
 
 // Positions are the last positions.
 func (db *DB) Positions(ctx context.Context) (map[string]int64, error) {
@@ -266,6 +277,7 @@ func (db *DB) Prune(ctx context.Context, old, ancient time.Time, limit int) (pru
 	const op = "prune events"
 	var cut list[string] // endpoints that had still to be given one
 	p := &pipeline{}
+	p.then(lockEndpoints) // so that no delivery changes while its event goes
 	p.read(func(rows pgx.Rows) error { return scan(rows, &pruned, &cut) }, pruneEvents, moment(old), moment(ancient), int64(limit))
 	if err := db.transact(ctx, op, p); err != nil {
 		return 0, err
@@ -281,22 +293,27 @@ func (db *DB) Prune(ctx context.Context, old, ancient time.Time, limit int) (pru
 	return pruned, nil
 }
 
-// By the index published_event_times, in each project.
+// By the index published_event_times, and then by primary keys.
 const pruneEvents = `WITH past AS (
-		SELECT first.* FROM holdfast.positions c
-		CROSS JOIN LATERAL (
-			SELECT p.project, p.position FROM holdfast.published_events p
-			WHERE p.project = c.project AND p.published_at < $1::timestamptz AND (p.published_at < $2::timestamptz OR NOT EXISTS (
-				SELECT FROM holdfast.endpoints e LEFT JOIN holdfast.deliveries d ON d.endpoint_id = e.endpoint_id AND d.position = p.position
-				WHERE e.project = p.project AND (p.position > e.cursor OR d.state <> 'delivered')))
-			ORDER BY p.published_at, p.position LIMIT $3::bigint
-		) first LIMIT $3::bigint
+		SELECT p.project, p.position FROM holdfast.published_events p
+		WHERE p.published_at < $1::timestamptz AND (p.published_at < $2::timestamptz OR NOT EXISTS (
+			SELECT FROM holdfast.endpoints e
+			LEFT JOIN LATERAL (SELECT q.state FROM holdfast.deliveries q WHERE q.endpoint_id = e.endpoint_id AND q.position = p.position OFFSET 0) d ON true
+			WHERE e.project = p.project AND (p.position > e.cursor OR d.state <> 'delivered')))
+		ORDER BY p.published_at LIMIT $3::bigint
 	), dropped AS (
-		DELETE FROM holdfast.deliveries d USING past, holdfast.endpoints e
-		WHERE e.project = past.project AND d.endpoint_id = e.endpoint_id AND d.position = past.position
-		RETURNING d.endpoint_id, d.state
+		DELETE FROM holdfast.deliveries d USING past
+		JOIN holdfast.endpoints e ON e.project = past.project
+		CROSS JOIN LATERAL (
+			SELECT s.ctid AS place FROM holdfast.deliveries s WHERE s.endpoint_id = e.endpoint_id AND s.position = past.position OFFSET 0
+		) found
+		WHERE d.ctid = found.place RETURNING d.endpoint_id, d.state
 	), gone AS (
-		DELETE FROM holdfast.published_events p USING past WHERE p.project = past.project AND p.position = past.position RETURNING 1
+		DELETE FROM holdfast.published_events p USING past
+		CROSS JOIN LATERAL (
+			SELECT s.ctid AS place FROM holdfast.published_events s WHERE s.project = past.project AND s.position = past.position OFFSET 0
+		) found
+		WHERE p.ctid = found.place RETURNING 1
 	)
 	SELECT (SELECT count(*) FROM gone), (SELECT array_agg(DISTINCT endpoint_id) FROM dropped WHERE state <> 'delivered')`
 

@@ -83,6 +83,9 @@ const selectEndpoints = `SELECT endpoint_id, project, url, kinds, paused, paused
 // lockEndpoint keeps what queues and what settles apart: each decides by what the other has left.
 const lockEndpoint = `SELECT 1 FROM holdfast.endpoints WHERE endpoint_id = $1::text FOR UPDATE`
 
+// lockEndpoints does so with all of them, in one order.
+const lockEndpoints = `SELECT 1 FROM holdfast.endpoints ORDER BY endpoint_id FOR UPDATE`
+
 // Dispatch turns published events into deliveries.
 func (db *DB) Dispatch(ctx context.Context, id string, now time.Time, limit int) (passed int, err error) {
 	p := &pipeline{}
@@ -115,17 +118,18 @@ var queueDeliveries = `WITH of AS (
 	SELECT count(*) FROM page`
 
 // Promotion makes the first delivery of an account due where some of the account wait and none is due. first are the first
-// ones in the queue, of the accounts in a, by the partial index queued_deliveries.
+// ones in the queue, of the accounts in a, by the partial index queued_deliveries: what is appended to a state keeps the
+// planner from another one, which is for what is due of all accounts. Places stay, since the endpoint is locked.
 const promote = `, first AS (
 		SELECT q.* FROM a CROSS JOIN LATERAL (
-			SELECT d.account_id, d.position, d.state FROM holdfast.deliveries d, of
+			SELECT d.account_id, d.ctid AS place, d.state FROM holdfast.deliveries d, of
 			WHERE d.endpoint_id = $1::text AND d.account_id = a.account_id AND d.state IN ('pending', 'waiting') AND d.position <= of.cursor
 			ORDER BY d.position LIMIT 1) q
 	)
 	UPDATE holdfast.deliveries d SET state = 'pending', next_at = $2::timestamptz FROM first, of
-	WHERE d.endpoint_id = $1::text AND d.position = first.position AND first.state = 'waiting' AND NOT EXISTS (
+	WHERE d.ctid = first.place AND first.state = 'waiting' AND NOT EXISTS (
 		SELECT FROM holdfast.deliveries due WHERE due.endpoint_id = $1::text AND due.account_id = first.account_id
-			AND due.state = 'pending' AND due.position <= of.cursor)`
+			AND due.state IN ('pending', 'waiting') AND due.state || '' = 'pending' AND due.position <= of.cursor OFFSET 0)`
 
 const (
 	ofEndpoint = `WITH RECURSIVE of AS (SELECT cursor FROM holdfast.endpoints WHERE endpoint_id = $1::text), `
@@ -136,7 +140,8 @@ const (
 	), a AS (SELECT DISTINCT account_id FROM last)` + promote
 	// The accounts of given positions.
 	promoteAt = ofEndpoint + `a AS (
-		SELECT DISTINCT account_id FROM holdfast.deliveries WHERE endpoint_id = $1::text AND position = ANY ($3::bigint[])
+		SELECT DISTINCT d.account_id FROM (SELECT unnest($3::bigint[]) AS position) w
+		CROSS JOIN LATERAL (SELECT s.account_id FROM holdfast.deliveries s WHERE s.endpoint_id = $1::text AND s.position = w.position OFFSET 0) d
 	)` + promote
 	// All accounts that have something in the queue, stepping from one to the next.
 	promoteAll = ofEndpoint + `a AS (
@@ -150,6 +155,11 @@ const (
 )
 
 const deliveryColumns = `d.endpoint_id, d.state, d.epoch, d.attempts, d.next_at, d.first_at, d.last_at, d.status, d.problem, ` + publishedColumns
+
+// withEvent is a delivery's event, and what its account is called now.
+const withEvent = `CROSS JOIN LATERAL (
+		SELECT * FROM holdfast.published_events s WHERE s.project = e.project AND s.position = d.position OFFSET 0
+	) p ` + withName
 
 func scanDelivery(rows pgx.Rows) (d store.Delivery, err error) {
 	places := []any{
@@ -182,13 +192,12 @@ func (db *DB) Due(ctx context.Context, now time.Time, limits map[string]int) (du
 
 // By the partial index due_deliveries, as many of each endpoint as are wanted.
 var selectDueDeliveries = `SELECT ` + deliveryColumns + ` FROM ` + given(`endpoint_id text, most bigint`) + ` w
-	JOIN holdfast.endpoints e ON e.endpoint_id = w.endpoint_id AND NOT e.paused
+	CROSS JOIN LATERAL (SELECT * FROM holdfast.endpoints n WHERE n.endpoint_id = w.endpoint_id AND NOT n.paused OFFSET 0) e
 	CROSS JOIN LATERAL (
 		SELECT * FROM holdfast.deliveries q WHERE q.endpoint_id = w.endpoint_id AND q.state = 'pending' AND q.next_at <= $3::timestamptz
 			AND q.position <= e.cursor ORDER BY q.next_at, q.position LIMIT w.most
 	) d
-	JOIN holdfast.published_events p ON p.project = e.project AND p.position = d.position
-	LEFT JOIN holdfast.accounts a ON a.account_id = p.account_id
+	` + withEvent + `
 	ORDER BY d.endpoint_id COLLATE "C", d.next_at, d.position`
 
 // Settle writes what attempts came to.
@@ -218,7 +227,11 @@ func (db *DB) Settle(ctx context.Context, id string, now time.Time, attempts []s
 var settleDeliveries = `UPDATE holdfast.deliveries d SET attempts = d.attempts + 1, status = w.status, state = w.state, problem = w.problem,
 		next_at = w.next_at, last_at = w.at, first_at = coalesce(d.first_at, w.at)
 	FROM ` + given(`position bigint, epoch bigint, attempts bigint, status bigint, state text, problem text, next_at timestamptz, at timestamptz`) + ` w
-	WHERE d.endpoint_id = $9::text AND d.position = w.position AND d.epoch = w.epoch AND d.attempts = w.attempts AND d.state = 'pending'`
+	CROSS JOIN LATERAL (
+		SELECT s.ctid AS place FROM holdfast.deliveries s WHERE s.endpoint_id = $9::text AND s.position = w.position
+			AND s.epoch = w.epoch AND s.attempts = w.attempts AND s.state || '' = 'pending' OFFSET 0
+	) found
+	WHERE d.ctid = found.place`
 
 // Deliveries lists an endpoint's.
 func (db *DB) Deliveries(ctx context.Context, id string, state store.DeliveryState, before int64, limit int) (found []store.Delivery, err error) {
@@ -239,9 +252,11 @@ func (db *DB) Deliveries(ctx context.Context, id string, state store.DeliverySta
 
 // By primary key, backwards.
 const selectDeliveries = `SELECT ` + deliveryColumns + ` FROM holdfast.endpoints e
-	JOIN holdfast.deliveries d ON d.endpoint_id = e.endpoint_id AND d.position <= e.cursor AND d.position < $3::bigint AND $2::text IN ('', d.state)
-	JOIN holdfast.published_events p ON p.project = e.project AND p.position = d.position
-	LEFT JOIN holdfast.accounts a ON a.account_id = p.account_id
+	CROSS JOIN LATERAL (
+		SELECT * FROM holdfast.deliveries q WHERE q.endpoint_id = $1::text AND q.position <= e.cursor AND q.position < $3::bigint AND $2::text IN ('', q.state)
+		ORDER BY q.position DESC LIMIT $4::bigint
+	) d
+	` + withEvent + `
 	WHERE e.endpoint_id = $1::text ORDER BY d.position DESC LIMIT $4::bigint`
 
 // Rewind queues every event from a position on again: deliveries beyond the cursor count for nothing until they are
@@ -269,10 +284,10 @@ func (db *DB) Revive(ctx context.Context, id string, now time.Time, limit int) (
 
 // By the partial index dead_deliveries.
 const reviveDead = `WITH dead AS (
-		SELECT d.position FROM holdfast.deliveries d JOIN holdfast.endpoints e USING (endpoint_id)
-		WHERE d.endpoint_id = $1::text AND d.state = 'dead' AND d.position <= e.cursor ORDER BY d.position LIMIT $2::bigint
+		SELECT q.ctid AS place FROM holdfast.endpoints e
+		JOIN holdfast.deliveries q ON q.endpoint_id = $1::text AND q.state = 'dead' AND q.position <= e.cursor
+		WHERE e.endpoint_id = $1::text ORDER BY q.position LIMIT $2::bigint
 	), revived AS (
-		UPDATE holdfast.deliveries d SET state = 'waiting', attempts = 0, first_at = NULL
-		FROM dead WHERE d.endpoint_id = $1::text AND d.position = dead.position RETURNING 1
+		UPDATE holdfast.deliveries d SET state = 'waiting', attempts = 0, first_at = NULL FROM dead WHERE d.ctid = dead.place RETURNING 1
 	)
 	SELECT count(*) FROM revived`

@@ -33,6 +33,20 @@ var plans = map[string]string{
 	selectGrantsOnPage:       "grants_pkey",
 	selectEntriesOnPage:      "entries_pkey",
 	selectEvents:             "outbox_pkey",
+	selectPending:            "accounts_pkey outbox_pkey",
+	selectPendingEntries:     "entries_pkey outbox_pkey",
+	selectPendingPayments:    "outbox_pkey payments_pkey",
+	publishEvents:            "outbox_pkey published_event_ids",
+	selectPublished:          "accounts_pkey published_events_pkey",
+	selectPosition:           "published_event_ids",
+	queueDeliveries:          "endpoints_pkey published_events_pkey",
+	selectDueDeliveries:      "accounts_pkey due_deliveries endpoints_pkey published_events_pkey",
+	settleDeliveries:         "deliveries_pkey",
+	promoteLast:              "deliveries_pkey endpoints_pkey queued_deliveries",
+	promoteAt:                "deliveries_pkey endpoints_pkey queued_deliveries",
+	promoteAll:               "endpoints_pkey queued_deliveries",
+	reviveDead:               "dead_deliveries endpoints_pkey",
+	selectDeliveries:         "accounts_pkey deliveries_pkey endpoints_pkey published_events_pkey",
 	selectDue:                "live_reservations",
 	selectClaimable:          "jobs_pkey",
 	selectLost:               "jobs_pkey",
@@ -144,6 +158,15 @@ func fill(t *testing.T, conn *pgx.Conn) {
 			SELECT md5('account' || a)::uuid, md5('c')::uuid, md5('f')::uuid, now(), 'k' || n, '{}' FROM generate_series(1, 1000) a, generate_series(1, 40) n`,
 		`INSERT INTO holdfast.outbox (account_id, event_id, written, entry_no, figure, at, kind)
 			SELECT md5('account' || a)::uuid, md5('event' || n)::uuid, n, n, 0, now(), 'reservation.reserve' FROM generate_series(1, 1000) a, generate_series(1, 40) n`,
+		`INSERT INTO holdfast.published_events (project, position, account_id, event_id, at, published_at, kind, data)
+			SELECT 'shop', a * 40 + n, md5('account' || a)::uuid, md5('event' || n)::uuid, now(), now(), 'reservation.reserve', '{}'
+			FROM generate_series(1, 1000) a, generate_series(1, 40) n`,
+		`INSERT INTO holdfast.endpoints (endpoint_id, project, created_at, cursor, epoch, version, paused, paused_reason, url, secrets, note)
+			SELECT 'e' || n, 'shop', now(), 100000, 0, 0, false, '', '', ARRAY['s'], '' FROM generate_series(1, 5) n`,
+		`INSERT INTO holdfast.deliveries (endpoint_id, position, account_id, epoch, next_at, attempts, status, state, problem)
+			SELECT 'e' || n, a * 40 + n, md5('account' || a)::uuid, 0, CASE n WHEN 2 THEN now() END, 1, 0,
+				CASE n WHEN 1 THEN 'dead' WHEN 2 THEN 'pending' WHEN 3 THEN 'waiting' ELSE 'delivered' END, ''
+			FROM generate_series(1, 1000) a, generate_series(1, 5) n`,
 	} {
 		execute(t, conn, text)
 	}

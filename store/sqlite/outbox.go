@@ -258,19 +258,10 @@ func (db *DB) Prune(ctx context.Context, old, ancient time.Time, limit int) (pru
 			position int64
 		}
 		var past []place
-		var projects []string
-		err := c.query(uninterrupted, selectPositionProjects, func(r *row) error {
-			projects = append(projects, r.text())
+		err := c.query(uninterrupted, selectPast, func(r *row) error {
+			past = append(past, place{r.text(), r.number()})
 			return nil
-		})
-		for _, project := range projects {
-			if err == nil && len(past) < limit {
-				err = c.query(uninterrupted, selectPast, func(r *row) error {
-					past = append(past, place{project, r.number()})
-					return nil
-				}, project, at(old), at(ancient), int64(limit-len(past)))
-			}
-		}
+		}, at(old), at(ancient), int64(limit))
 		if err != nil {
 			return err
 		}
@@ -297,14 +288,12 @@ func (db *DB) Prune(ctx context.Context, old, ancient time.Time, limit int) (pru
 	return pruned, err
 }
 
-const selectPositionProjects = `SELECT project FROM positions ORDER BY project`
-
 // By the index published_event_times; deliveries and endpoints by primary key and from end to end, of which there are few.
-const selectPast = `SELECT p.position FROM published_events p
-	WHERE p.project = ? AND p.published_at < ? AND (p.published_at < ? OR NOT EXISTS (
+const selectPast = `SELECT p.project, p.position FROM published_events p
+	WHERE p.published_at < ? AND (p.published_at < ? OR NOT EXISTS (
 		SELECT 1 FROM endpoints e LEFT JOIN deliveries d ON d.endpoint_id = e.endpoint_id AND d.position = p.position
 		WHERE e.project = p.project AND (p.position > e.cursor OR d.state <> 'delivered')))
-	ORDER BY p.published_at, p.position LIMIT ?`
+	ORDER BY p.published_at LIMIT ?`
 
 const (
 	selectUndelivered = `SELECT d.endpoint_id FROM endpoints e JOIN deliveries d ON d.endpoint_id = e.endpoint_id AND d.position = ?

@@ -174,8 +174,8 @@ func promote(c *connection, id string, account holdfast.AccountID, now time.Time
 const promoteFirst = `UPDATE deliveries SET state = 'pending', next_at = ? WHERE endpoint_id = ? AND state = 'waiting' AND position = (
 		SELECT position FROM deliveries WHERE endpoint_id = ? AND account_id = ? AND state IN ('pending', 'waiting')
 			AND position <= (SELECT cursor FROM endpoints WHERE endpoint_id = ?) ORDER BY position LIMIT 1)
-	AND NOT EXISTS (SELECT 1 FROM deliveries WHERE endpoint_id = ? AND account_id = ? AND state = 'pending'
-			AND position <= (SELECT cursor FROM endpoints WHERE endpoint_id = ?))`
+	AND NOT EXISTS (SELECT 1 FROM deliveries INDEXED BY queued_deliveries WHERE endpoint_id = ? AND account_id = ?
+			AND state IN ('pending', 'waiting') AND state = 'pending' AND position <= (SELECT cursor FROM endpoints WHERE endpoint_id = ?))`
 
 // promoteAll promotes in every account that has something waiting.
 func promoteAll(c *connection, id string, now time.Time) error {

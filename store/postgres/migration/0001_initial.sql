@@ -320,8 +320,8 @@ CREATE TABLE holdfast.published_events (
 -- An event that is told again is found by its id, and so is one from which a reader begins.
 CREATE INDEX published_event_ids ON holdfast.published_events (account_id, event_id);
 
--- What is old is pruned.
-CREATE INDEX published_event_times ON holdfast.published_events (project, published_at, position);
+-- What is old is pruned. Not by project: a place in a project is to be found by the primary key alone.
+CREATE INDEX published_event_times ON holdfast.published_events (published_at);
 
 -- How far each sink has come.
 CREATE TABLE holdfast.sink_cursors (
