@@ -223,7 +223,7 @@ func TestAPoolOfTwoServesAHundredCallers(t *testing.T) {
 
 func TestAnExhaustedPoolIsUnavailableAndSoIsACallerWhoLeaves(t *testing.T) {
 	t.Parallel()
-	db := opened(t, pgtest.New(t), Options{MaxConns: 1, Patience: 30 * time.Millisecond})
+	db := opened(t, pgtest.New(t), Options{MaxConns: 1, Patience: 500 * time.Millisecond}) // also a busy machine connects in that time
 	holds, _ := loaded(t, db, want("ann"))
 	_, err := begun(t, db).Load(t.Context(), wants("bob"))
 	kind(t, err, store.Unavailable, "")
