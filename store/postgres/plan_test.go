@@ -62,6 +62,7 @@ var plans = map[string]string{
 	updateAccounts:           "accounts_pkey",
 	updateGrantsText:         "grants_pkey",
 	updateReservationsText:   "reservations_pkey",
+	updatePlainReservations:  "reservations_pkey",
 }
 
 var (

@@ -245,17 +245,24 @@ func (c *allocations) add(r *holdfast.Reservation) {
 	c.grants, c.sources, c.amounts = append(c.grants, literal(grants)), append(c.sources, literal(sources)), append(c.amounts, literal(amounts))
 }
 
+// Most reservations take from one pocket, have never been leased to a worker, and nothing unusual happens to them. Their rows
+// are written by statements of their own, which are told what differs from row to row: an array that is sent, read and spread out
+// costs the same whether anything is in it or not, and a list inside a row is parsed.
+
+// simple reports whether the columns that few reservations use are empty, and one pocket pays or has paid for all of it.
+func simple(r *holdfast.Reservation) bool {
+	return len(r.Allocations) == 1 && r.Allocations[0].Reserved == r.Reserved && r.Allocations[0].Used == r.Used && r.Allocations[0].Refunded == 0 &&
+		r.Refunded == 0 && r.LateUsed == 0 && r.LateAt.IsZero() && r.Worker == "" && r.LeaseToken == "" && r.LeaseExpiresAt.IsZero() && r.Attempts == 0
+}
+
+// waits reports whether it has only just been made.
+func waits(r *holdfast.Reservation) bool {
+	return r.State == holdfast.Reserved && r.Used == 0 && r.Unbilled == 0 && r.EndedAt.IsZero() && r.Cause == ""
+}
+
 func insertReservations(p *pipeline, changes []holdfast.Changes) error {
-	var (
-		accounts, ids                                         list[uuid]
-		features, states, priceUnits, keys, surfaces          list[string]
-		metadata, usages, causes, workers, tokens             list[string]
-		quantities, priceAmounts, reserved, used, unbilled    list[int64]
-		lateUsed, refunded, catalogVersions, ttls, attempts   list[int64]
-		lateAt, createdAt, expiresAt, endedAt, leaseExpiresAt list[moment]
-		terms, courses                                        list[string]
-		allocated                                             allocations
-	)
+	var plain newRows
+	var other newRowsWithCourse
 	for i := range changes {
 		for _, r := range changes[i].NewReservations {
 			pairs, err1 := jsonOrNone(r.Metadata)
@@ -265,27 +272,73 @@ func insertReservations(p *pipeline, changes []holdfast.Changes) error {
 			if err := errors.Join(err1, err2, err3, err4); err != nil {
 				return err
 			}
-			terms, courses = append(terms, frozen), append(courses, course)
-			accounts, ids = append(accounts, uuid(changes[i].Account.ID)), append(ids, uuid(r.ID))
-			features, states, priceUnits = append(features, r.Feature), append(states, string(r.State)), append(priceUnits, r.Price.Unit)
-			keys, surfaces, metadata, usages = append(keys, r.Key), append(surfaces, r.Surface), append(metadata, pairs), append(usages, usage)
-			causes, workers, tokens = append(causes, r.Cause), append(workers, r.Worker), append(tokens, r.LeaseToken)
-			quantities, priceAmounts = append(quantities, int64(r.Quantity)), append(priceAmounts, int64(r.Price.Amount))
-			reserved, used, unbilled = append(reserved, int64(r.Reserved)), append(used, int64(r.Used)), append(unbilled, int64(r.Unbilled))
-			lateUsed, refunded = append(lateUsed, int64(r.LateUsed)), append(refunded, int64(r.Refunded))
-			catalogVersions, ttls, attempts = append(catalogVersions, r.CatalogVersion), append(ttls, r.TTL.Microseconds()), append(attempts, int64(r.Attempts))
-			lateAt, createdAt, expiresAt = append(lateAt, moment(r.LateAt)), append(createdAt, moment(r.CreatedAt)), append(expiresAt, moment(r.ExpiresAt))
-			endedAt, leaseExpiresAt = append(endedAt, moment(r.EndedAt)), append(leaseExpiresAt, moment(r.LeaseExpiresAt))
-			allocated.add(r)
+			c := &other.newRows
+			if course == "" && simple(r) && waits(r) {
+				c = &plain
+				c.grants, c.sources = append(c.grants, uuid(r.Allocations[0].Grant)), append(c.sources, string(r.Allocations[0].Source))
+			} else {
+				other.add(r, course)
+			}
+			c.accounts, c.ids, c.terms = append(c.accounts, uuid(changes[i].Account.ID)), append(c.ids, uuid(r.ID)), append(c.terms, frozen)
+			c.features, c.priceUnits = append(c.features, r.Feature), append(c.priceUnits, r.Price.Unit)
+			c.keys, c.surfaces, c.metadata, c.usages = append(c.keys, r.Key), append(c.surfaces, r.Surface), append(c.metadata, pairs), append(c.usages, usage)
+			c.quantities, c.priceAmounts = append(c.quantities, int64(r.Quantity)), append(c.priceAmounts, int64(r.Price.Amount))
+			c.reserved, c.catalogVersions, c.ttls = append(c.reserved, int64(r.Reserved)), append(c.catalogVersions, r.CatalogVersion), append(c.ttls, r.TTL.Microseconds())
+			c.createdAt, c.expiresAt = append(c.createdAt, moment(r.CreatedAt)), append(c.expiresAt, moment(r.ExpiresAt))
 		}
 	}
-	if len(ids) > 0 {
-		p.then(insertReservationsText, accounts, ids, features, quantities, states, priceUnits, priceAmounts,
-			allocated.grants, allocated.sources, allocated.amounts, reserved, used, unbilled, lateUsed, refunded, lateAt,
-			keys, surfaces, metadata, usages, catalogVersions, ttls, createdAt, expiresAt, endedAt, causes, workers, tokens, leaseExpiresAt, attempts, terms, courses)
+	if c := &plain; len(c.ids) > 0 {
+		p.then(insertPlainReservations, c.accounts, c.ids, c.features, c.quantities, c.priceUnits, c.priceAmounts, c.reserved, c.grants, c.sources,
+			c.keys, c.surfaces, c.metadata, c.usages, c.catalogVersions, c.ttls, c.createdAt, c.expiresAt, c.terms)
+	}
+	if c := &other; len(c.ids) > 0 {
+		p.then(insertReservationsText, c.accounts, c.ids, c.features, c.quantities, c.states, c.priceUnits, c.priceAmounts,
+			c.allocated.grants, c.allocated.sources, c.allocated.amounts, c.reserved, c.used, c.unbilled, c.lateUsed, c.refunded, c.lateAt,
+			c.keys, c.surfaces, c.metadata, c.usages, c.catalogVersions, c.ttls, c.createdAt, c.expiresAt, c.endedAt, c.causes, c.workers, c.tokens,
+			c.leaseExpiresAt, c.attempts, c.terms, c.courses)
 	}
 	return nil
 }
+
+// newRows are columns of new reservations.
+type newRows struct {
+	accounts, ids                             list[uuid]
+	features, priceUnits                      list[string]
+	quantities, priceAmounts, reserved        list[int64]
+	grants                                    list[uuid] // of plain ones: their only pocket
+	sources, keys, surfaces, metadata, usages list[string]
+	catalogVersions, ttls                     list[int64]
+	createdAt, expiresAt                      list[moment]
+	terms                                     list[string]
+}
+
+// newRowsWithCourse have the columns too that few reservations use.
+type newRowsWithCourse struct {
+	newRows
+	states, causes, workers, tokens, courses     list[string]
+	used, unbilled, lateUsed, refunded, attempts list[int64]
+	lateAt, endedAt, leaseExpiresAt              list[moment]
+	allocated                                    allocations
+}
+
+func (c *newRowsWithCourse) add(r *holdfast.Reservation, course string) {
+	c.states, c.courses = append(c.states, string(r.State)), append(c.courses, course)
+	c.causes, c.workers, c.tokens = append(c.causes, r.Cause), append(c.workers, r.Worker), append(c.tokens, r.LeaseToken)
+	c.used, c.unbilled, c.lateUsed = append(c.used, int64(r.Used)), append(c.unbilled, int64(r.Unbilled)), append(c.lateUsed, int64(r.LateUsed))
+	c.refunded, c.attempts = append(c.refunded, int64(r.Refunded)), append(c.attempts, int64(r.Attempts))
+	c.lateAt, c.endedAt, c.leaseExpiresAt = append(c.lateAt, moment(r.LateAt)), append(c.endedAt, moment(r.EndedAt)), append(c.leaseExpiresAt, moment(r.LeaseExpiresAt))
+	c.allocated.add(r)
+}
+
+var insertPlainReservations = `INSERT INTO holdfast.reservations (account_id, reservation_id, feature, quantity, state, price_unit, price_amount,
+		allocation_grants, allocation_sources, allocation_amounts, reserved, used, unbilled, late_used, refunded,
+		key, surface, metadata, usage, catalog_version, ttl_microseconds, created_at, expires_at, cause, worker, lease_token, attempts, terms)
+	SELECT account_id, reservation_id, feature, quantity, 'reserved', price_unit, price_amount,
+		ARRAY[allocation_grant], ARRAY[allocation_source], ARRAY[reserved, 0, 0], reserved, 0, 0, 0, 0,
+		key, surface, NULLIF(metadata, ''), NULLIF(usage, ''), catalog_version, ttl_microseconds, created_at, expires_at, '', '', '', 0, NULLIF(terms, '')
+	FROM ` + given(`account_id uuid, reservation_id uuid, feature text, quantity bigint, price_unit text, price_amount bigint, reserved bigint,
+		allocation_grant uuid, allocation_source text, key text, surface text, metadata text, usage text, catalog_version bigint,
+		ttl_microseconds bigint, created_at timestamptz, expires_at timestamptz, terms text`) + ` w`
 
 var insertReservationsText = `INSERT INTO holdfast.reservations (account_id, reservation_id, feature, quantity, state, price_unit, price_amount,
 		allocation_grants, allocation_sources, allocation_amounts, reserved, used, unbilled, late_used, refunded, late_at,
@@ -304,15 +357,8 @@ var insertReservationsText = `INSERT INTO holdfast.reservations (account_id, res
 		lease_expires_at timestamptz, attempts bigint, terms text, course text`) + ` w`
 
 func updateReservations(p *pipeline, changes []holdfast.Changes) error {
-	var (
-		accounts, ids                                list[uuid]
-		states, causes, workers, tokens              list[string]
-		used, unbilled, lateUsed, refunded, attempts list[int64]
-		lateAt, expiresAt, endedAt, leaseExpiresAt   list[moment]
-		quantities, reserved                         list[int64]
-		usages, courses                              list[string]
-		allocated                                    allocations
-	)
+	var plain changedRows
+	var other changedRowsWithCourse
 	for i := range changes {
 		for _, r := range changes[i].Reservations {
 			usage, err1 := jsonOrNone(r.Usage)
@@ -320,24 +366,78 @@ func updateReservations(p *pipeline, changes []holdfast.Changes) error {
 			if err := errors.Join(err1, err2); err != nil {
 				return err
 			}
-			quantities, reserved = append(quantities, int64(r.Quantity)), append(reserved, int64(r.Reserved))
-			usages, courses = append(usages, usage), append(courses, course)
-			accounts, ids = append(accounts, uuid(changes[i].Account.ID)), append(ids, uuid(r.ID))
-			states, causes, workers, tokens = append(states, string(r.State)), append(causes, r.Cause), append(workers, r.Worker), append(tokens, r.LeaseToken)
-			used, unbilled, lateUsed = append(used, int64(r.Used)), append(unbilled, int64(r.Unbilled)), append(lateUsed, int64(r.LateUsed))
-			refunded, attempts = append(refunded, int64(r.Refunded)), append(attempts, int64(r.Attempts))
-			lateAt, expiresAt = append(lateAt, moment(r.LateAt)), append(expiresAt, moment(r.ExpiresAt))
-			endedAt, leaseExpiresAt = append(endedAt, moment(r.EndedAt)), append(leaseExpiresAt, moment(r.LeaseExpiresAt))
-			allocated.add(r)
+			c := &other.changedRows
+			if usage == "" && course == "" && simple(r) {
+				c = &plain
+				c.grants, c.sources = append(c.grants, uuid(r.Allocations[0].Grant)), append(c.sources, string(r.Allocations[0].Source))
+			} else {
+				other.add(r, usage, course)
+			}
+			c.accounts, c.ids = append(c.accounts, uuid(changes[i].Account.ID)), append(c.ids, uuid(r.ID))
+			c.states, c.causes = append(c.states, string(r.State)), append(c.causes, r.Cause)
+			c.quantities, c.reserved = append(c.quantities, int64(r.Quantity)), append(c.reserved, int64(r.Reserved))
+			c.used, c.unbilled = append(c.used, int64(r.Used)), append(c.unbilled, int64(r.Unbilled))
+			c.expiresAt, c.endedAt = append(c.expiresAt, moment(r.ExpiresAt)), append(c.endedAt, moment(r.EndedAt))
 		}
 	}
-	if len(ids) > 0 {
-		p.then(updateReservationsText, accounts, ids, states, allocated.grants, allocated.sources, allocated.amounts,
-			used, unbilled, lateUsed, refunded, lateAt, expiresAt, endedAt, causes, workers, tokens, leaseExpiresAt, attempts, quantities, reserved, usages, courses, int64(len(ids))).
+	if c := &plain; len(c.ids) > 0 {
+		p.then(updatePlainReservations, c.accounts, c.ids, c.states, c.quantities, c.reserved, c.used, c.unbilled, c.grants, c.sources,
+			c.expiresAt, c.endedAt, c.causes, int64(len(c.ids))).
+			meaning(divisionByZero, store.Rejected, errNoReserving)
+	}
+	if c := &other; len(c.ids) > 0 {
+		p.then(updateReservationsText, c.accounts, c.ids, c.states, c.allocated.grants, c.allocated.sources, c.allocated.amounts,
+			c.used, c.unbilled, c.lateUsed, c.refunded, c.lateAt, c.expiresAt, c.endedAt, c.causes, c.workers, c.tokens, c.leaseExpiresAt, c.attempts,
+			c.quantities, c.reserved, c.usages, c.courses, int64(len(c.ids))).
 			meaning(divisionByZero, store.Rejected, errNoReserving)
 	}
 	return nil
 }
+
+// changedRows are columns of changed reservations.
+type changedRows struct {
+	accounts, ids                        list[uuid]
+	states, causes                       list[string]
+	quantities, reserved, used, unbilled list[int64]
+	grants                               list[uuid] // of plain ones: their only pocket
+	sources                              list[string]
+	expiresAt, endedAt                   list[moment]
+}
+
+// changedRowsWithCourse have the columns too that few reservations use.
+type changedRowsWithCourse struct {
+	changedRows
+	workers, tokens, usages, courses list[string]
+	lateUsed, refunded, attempts     list[int64]
+	lateAt, leaseExpiresAt           list[moment]
+	allocated                        allocations
+}
+
+func (c *changedRowsWithCourse) add(r *holdfast.Reservation, usage, course string) {
+	c.workers, c.tokens = append(c.workers, r.Worker), append(c.tokens, r.LeaseToken)
+	c.usages, c.courses = append(c.usages, usage), append(c.courses, course)
+	c.lateUsed, c.refunded, c.attempts = append(c.lateUsed, int64(r.LateUsed)), append(c.refunded, int64(r.Refunded)), append(c.attempts, int64(r.Attempts))
+	c.lateAt, c.leaseExpiresAt = append(c.lateAt, moment(r.LateAt)), append(c.leaseExpiresAt, moment(r.LeaseExpiresAt))
+	c.allocated.add(r)
+}
+
+// By primary key, as in updateAccounts.
+var updatePlainReservations = `WITH changed AS (
+		UPDATE holdfast.reservations r SET state = w.state, quantity = w.quantity, reserved = w.reserved, used = w.used, unbilled = w.unbilled,
+			allocation_grants = ARRAY[w.allocation_grant], allocation_sources = ARRAY[w.allocation_source],
+			allocation_amounts = ARRAY[w.reserved, w.used, 0], expires_at = w.expires_at, ended_at = w.ended_at, cause = w.cause,
+			late_used = 0, refunded = 0, late_at = NULL, worker = '', lease_token = '', lease_expires_at = NULL, attempts = 0,
+			usage = NULL, course = NULL
+		FROM ` + given(`account_id uuid, reservation_id uuid, state text, quantity bigint, reserved bigint, used bigint, unbilled bigint,
+		allocation_grant uuid, allocation_source text, expires_at timestamptz, ended_at timestamptz, cause text`) + ` w
+		CROSS JOIN LATERAL (
+			SELECT stored.ctid AS place FROM holdfast.reservations stored
+			WHERE stored.account_id = w.account_id AND stored.reservation_id = w.reservation_id OFFSET 0
+		) found
+		WHERE r.ctid = found.place
+		RETURNING 1
+	)
+	SELECT 1 / (count(*) = $13::bigint)::integer FROM changed`
 
 // By primary key, as in updateAccounts. What was decided at the reserve (feature, price, policies, key, …) has no statement
 // that could change it; quantity, usage and what is reserved may grow.
@@ -363,30 +463,60 @@ var updateReservationsText = `WITH changed AS (
 	SELECT 1 / (count(*) = $23::bigint)::integer FROM changed`
 
 func insertEntries(p *pipeline, changes []holdfast.Changes) error {
-	var (
-		accounts, reservations                                     list[uuid]
-		numbers, available, reserved                               list[int64]
-		kinds, units, keys, actors, reasons, grants, deltasAmounts list[string]
-		effective, recorded                                        list[moment]
-	)
+	var plain, other entryRows
 	for i := range changes {
 		for j := range changes[i].Entries {
 			e := &changes[i].Entries[j]
-			changed, amounts := deltas(e)
-			accounts, reservations, numbers = append(accounts, uuid(changes[i].Account.ID)), append(reservations, uuid(e.Reservation)), append(numbers, e.No)
-			available, reserved = append(available, int64(e.Available)), append(reserved, int64(e.Reserved))
-			kinds, units, keys = append(kinds, string(e.Kind)), append(units, e.Unit), append(keys, e.Key)
-			actors, reasons = append(actors, e.Actor), append(reasons, e.Reason)
-			grants, deltasAmounts = append(grants, changed), append(deltasAmounts, amounts)
-			effective, recorded = append(effective, moment(e.EffectiveAt)), append(recorded, moment(e.RecordedAt))
+			c := &other
+			if changed := store.PackDeltas(e); len(changed) == 1 {
+				c = &plain
+				c.add(&changed[0])
+			} else {
+				grants, amounts := deltas(changed)
+				c.lists, c.amounts = append(c.lists, grants), append(c.amounts, amounts)
+			}
+			c.accounts, c.reservations, c.numbers = append(c.accounts, uuid(changes[i].Account.ID)), append(c.reservations, uuid(e.Reservation)), append(c.numbers, e.No)
+			c.available, c.reserved = append(c.available, int64(e.Available)), append(c.reserved, int64(e.Reserved))
+			c.kinds, c.units, c.keys = append(c.kinds, string(e.Kind)), append(c.units, e.Unit), append(c.keys, e.Key)
+			c.actors, c.reasons = append(c.actors, e.Actor), append(c.reasons, e.Reason)
+			c.effective, c.recorded = append(c.effective, moment(e.EffectiveAt)), append(c.recorded, moment(e.RecordedAt))
 		}
 	}
-	if len(numbers) > 0 {
-		p.then(insertEntriesText, accounts, numbers, kinds, units, grants, deltasAmounts, reservations, keys, actors, reasons,
-			effective, recorded, available, reserved).meaning(uniqueViolation, store.Conflict, errEntryTaken) // the second fence
+	if c := &plain; len(c.numbers) > 0 {
+		p.then(insertPlainEntries, c.accounts, c.numbers, c.kinds, c.units, c.grants, c.deltaGranted, c.deltaReserved, c.deltaUsed, c.deltaVoided,
+			c.reservations, c.keys, c.actors, c.reasons, c.effective, c.recorded, c.available, c.reserved).
+			meaning(uniqueViolation, store.Conflict, errEntryTaken) // the second fence
+	}
+	if c := &other; len(c.numbers) > 0 {
+		p.then(insertEntriesText, c.accounts, c.numbers, c.kinds, c.units, c.lists, c.amounts, c.reservations, c.keys, c.actors, c.reasons,
+			c.effective, c.recorded, c.available, c.reserved).meaning(uniqueViolation, store.Conflict, errEntryTaken) // the second fence
 	}
 	return nil
 }
+
+// entryRows are columns. Most entries change one grant, and say so without a list.
+type entryRows struct {
+	accounts, reservations                              list[uuid]
+	numbers, available, reserved                        list[int64]
+	kinds, units, keys, actors, reasons                 list[string]
+	effective, recorded                                 list[moment]
+	grants                                              list[uuid]
+	deltaGranted, deltaReserved, deltaUsed, deltaVoided list[int64]
+	lists, amounts                                      list[string]
+}
+
+func (c *entryRows) add(d *holdfast.Delta) {
+	c.grants, c.deltaGranted = append(c.grants, uuid(d.Grant)), append(c.deltaGranted, int64(d.Granted))
+	c.deltaReserved, c.deltaUsed, c.deltaVoided = append(c.deltaReserved, int64(d.Reserved)), append(c.deltaUsed, int64(d.Used)), append(c.deltaVoided, int64(d.Voided))
+}
+
+var insertPlainEntries = `INSERT INTO holdfast.entries (account_id, entry_no, kind, unit, delta_grants, delta_amounts, reservation_id,
+		key, actor, reason, effective_at, recorded_at, available, reserved)
+	SELECT account_id, entry_no, kind, unit, ARRAY[delta_grant], ARRAY[delta_granted, delta_reserved, delta_used, delta_voided],
+		NULLIF(reservation_id, ` + noID + `), key, actor, reason, effective_at, recorded_at, available, reserved
+	FROM ` + given(`account_id uuid, entry_no bigint, kind text, unit text, delta_grant uuid, delta_granted bigint, delta_reserved bigint,
+		delta_used bigint, delta_voided bigint, reservation_id uuid, key text, actor text, reason text, effective_at timestamptz,
+		recorded_at timestamptz, available bigint, reserved bigint`) + ` w`
 
 var insertEntriesText = `INSERT INTO holdfast.entries (account_id, entry_no, kind, unit, delta_grants, delta_amounts, reservation_id,
 		key, actor, reason, effective_at, recorded_at, available, reserved)
@@ -396,9 +526,9 @@ var insertEntriesText = `INSERT INTO holdfast.entries (account_id, entry_no, kin
 		reservation_id uuid, key text, actor text, reason text, effective_at timestamptz, recorded_at timestamptz,
 		available bigint, reserved bigint`) + ` w`
 
-func deltas(e *holdfast.Entry) (grantsLiteral, amountsLiteral string) {
+func deltas(changed []holdfast.Delta) (grantsLiteral, amountsLiteral string) {
 	var grants, amounts []byte
-	for _, d := range store.PackDeltas(e) {
+	for _, d := range changed {
 		grants = element(grants, d.Grant.String())
 		for _, amount := range []holdfast.Amount{d.Granted, d.Reserved, d.Used, d.Voided} {
 			amounts = element(amounts, strconv.FormatInt(int64(amount), 10))

@@ -58,6 +58,7 @@ func Exercise(t *testing.T, open func(t *testing.T) Opened) {
 	}{
 		{"an account that nobody stored is new and has version zero", unknownAccount},
 		{"every field of every row comes back as it was written", roundTrip},
+		{"the usual rows come back as they were written, and lose what they no longer have", usualRows},
 		{"what is loaded belongs to the caller alone", ownCopies},
 		{"decisions load open grants only", openGrants},
 		{"a reservation is loaded by its id, with grants that have closed", namedReservations},

@@ -210,6 +210,77 @@ func overdueBound(t *testing.T, o Opened) {
 	}
 }
 
+// usualRows are those that a store may write by shorter statements: one pocket, no lease, one delta, an answer under a key that
+// was free, an event of the entry beside it. What a row had and has no longer is cleared.
+func usualRows(t *testing.T, o Opened) {
+	held := func(n int) *holdfast.Reservation {
+		r := reservation(n)
+		r.Price, r.Key, r.Reserved = holdfast.Price{Unit: "credit", Amount: 5}, "k", 5
+		r.Allocations = []holdfast.Allocation{{Grant: id(1), Source: holdfast.FromPromo, Reserved: 5}}
+		return r
+	}
+	numbered := func(n int64) holdfast.Entry {
+		e := entry(n)
+		e.Reservation, e.Deltas = id(11), []holdfast.Delta{{Grant: id(1), Granted: 1, Reserved: -2, Used: 3, Voided: 4}}
+		return e
+	}
+	owing := entry(2)
+	owing.Debt, owing.Owed = 3, 4
+	told := func(n int) holdfast.Event {
+		e := event(n)
+		e.ID, e.Kind, e.Entry = holdfast.ID{6: 0x80, 8: 0x80, 15: byte(n)}, "reservation.reserve", int64(n)
+		if !e.OfEntry() {
+			t.Fatal("it is not known as the event of its entry")
+		}
+		return e
+	}
+	leased, paid := held(12), held(13)
+	leased.State, leased.Worker, leased.LeaseToken, leased.LeaseExpiresAt, leased.Attempts = holdfast.Running, "w1", "token", at(40), 2
+	leased.InDoubt, leased.Usage = true, map[string]holdfast.Amount{"token": 1}
+	paid.State, paid.EndedAt, paid.Used, paid.Allocations[0].Used = holdfast.Committed, at(14), 5, 5
+
+	c := fresh("ann")
+	c.Account.LastEntry = 2
+	c.NewGrants = []*holdfast.Grant{grant(1)}
+	c.NewReservations = []*holdfast.Reservation{held(11), leased, paid}
+	c.Entries = []holdfast.Entry{numbered(1), owing}
+	c.Answers = []*holdfast.Answer{answer("a", 1)}
+	c.Events = []holdfast.Event{told(1), event(60), told(2)}
+	write := func(c holdfast.Changes) {
+		t.Helper()
+		w := want("ann")
+		w.Keys = []string{"a", "b"}
+		tx, _ := begin(t, o.Store, w)
+		must(t, tx.Save(t.Context(), []holdfast.Changes{c}))
+	}
+	write(c)
+	stored := everythingStored(t, o, "a", "b")["ann"]
+	same(t, "the reservations", stored.Reservations, c.NewReservations)
+	same(t, "the ledger", stored.Entries, c.Entries)
+	same(t, "the answers", stored.Answers, c.Answers)
+	same(t, "the outbox", stored.Events, c.Events)
+
+	over := held(11)
+	over.State, over.EndedAt, over.Used, over.Allocations[0].Used, over.Unbilled, over.Cause = holdfast.Committed, at(20), 4, 4, 2, "late"
+	over.ExpiresAt, over.Quantity, over.Reserved, over.Allocations[0].Reserved = at(90), 2, 6, 6
+	free := held(12)
+	free.State, free.EndedAt = holdfast.Released, at(21)
+	back := held(13)
+	back.State, back.EndedAt, back.Used, back.Refunded = holdfast.Committed, at(14), 5, 2
+	back.Allocations[0].Used, back.Allocations[0].Refunded = 5, 2
+	d := holdfast.Changes{Account: c.Account, Reservations: []*holdfast.Reservation{over, free, back}}
+	d.Account.Version, d.Account.LastEntry = 1, 3
+	d.Entries = []holdfast.Entry{numbered(3)}
+	d.Answers = []*holdfast.Answer{answer("b", 3), answer("a", 2)}
+	d.Events = []holdfast.Event{told(3), event(60)}
+	write(d)
+	stored = everythingStored(t, o, "a", "b")["ann"]
+	same(t, "the reservations afterwards", stored.Reservations, d.Reservations)
+	same(t, "the ledger afterwards", stored.Entries, append(c.Entries, d.Entries...))
+	same(t, "the answers afterwards", stored.Answers, []*holdfast.Answer{answer("a", 2), answer("b", 3)})
+	same(t, "the outbox afterwards", stored.Events, append(c.Events, told(3)))
+}
+
 func answersByKey(t *testing.T, o Opened) {
 	c := fresh("ann")
 	c.Answers = []*holdfast.Answer{answer("a", 1), answer("A", 2), answer("a ", 3)}
