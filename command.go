@@ -142,17 +142,19 @@ func (c *Command) needsKey() bool {
 
 // Fingerprint tells this request apart from others under the same key.
 func (c *Command) Fingerprint() Fingerprint {
-	f := &printer{}
+	f := &printer{written: make([]byte, 0, 256)}
 	f.text("operation", c.Do.Name())
 	c.Do.print(f)
 	return f.sum()
 }
 
 // printer writes a canonical form: each part with its name and length, so that no two requests look alike.
-type printer struct{ written strings.Builder }
+type printer struct{ written []byte }
 
 func (f *printer) text(name, value string) {
-	fmt.Fprintf(&f.written, "%s:%d:%s;", name, len(value), value)
+	f.written = append(append(f.written, name...), ':')
+	f.written = append(strconv.AppendInt(f.written, int64(len(value)), 10), ':')
+	f.written = append(append(f.written, value...), ';')
 }
 
 func (f *printer) amount(name string, value Amount) {
@@ -173,6 +175,9 @@ func (f *printer) time(name string, at time.Time) {
 
 // amounts writes counts of kinds; a zero is what is left out.
 func (f *printer) amounts(name string, values map[string]Amount) {
+	if len(values) == 0 {
+		return
+	}
 	for _, kind := range slices.Sorted(maps.Keys(values)) {
 		if values[kind] != 0 {
 			f.amount(name+"."+kind, values[kind])
@@ -181,7 +186,7 @@ func (f *printer) amounts(name string, values map[string]Amount) {
 }
 
 func (f *printer) sum() Fingerprint {
-	hash := sha256.Sum256([]byte(f.written.String()))
+	hash := sha256.Sum256(f.written)
 	return Fingerprint(hash[:len(Fingerprint{})])
 }
 

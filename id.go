@@ -67,11 +67,9 @@ func (id ID) Child(n int) ID {
 }
 
 func newUUIDv5(namespace [16]byte, name string) [16]byte {
-	hash := sha1.New()
-	hash.Write(namespace[:])
-	hash.Write([]byte(name))
-	var id [16]byte
-	copy(id[:], hash.Sum(nil))
+	var room [256]byte // of most names; a hash of its own would be an allocation, and so would its sum
+	hash := sha1.Sum(append(append(room[:0], namespace[:]...), name...))
+	id := [16]byte(hash[:16])
 	id[6] = id[6]&0x0f | 0x50
 	id[8] = id[8]&0x3f | 0x80
 	return id
