@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/holdfast-dev/holdfast"
@@ -246,20 +247,12 @@ func readEvent(r *row) (e holdfast.Event) {
 // allocation is an allocation as a short JSON array: [grant, source, reserved, used, refunded].
 type allocation holdfast.Allocation
 
-func (a allocation) MarshalJSON() ([]byte, error) {
-	return json.Marshal([]any{a.Grant, a.Source, a.Reserved, a.Used, a.Refunded})
-}
-
 func (a *allocation) UnmarshalJSON(text []byte) error {
 	return readArray(text, &a.Grant, &a.Source, &a.Reserved, &a.Used, &a.Refunded)
 }
 
 // delta is a ledger delta as a short JSON array: [grant, granted, reserved, used, voided].
 type delta holdfast.Delta
-
-func (d delta) MarshalJSON() ([]byte, error) {
-	return json.Marshal([]any{d.Grant, d.Granted, d.Reserved, d.Used, d.Voided})
-}
 
 func (d *delta) UnmarshalJSON(text []byte) error {
 	return readArray(text, &d.Grant, &d.Granted, &d.Reserved, &d.Used, &d.Voided)
@@ -276,19 +269,55 @@ func readArray(text []byte, into ...any) error {
 	return nil
 }
 
-func allocationsOf(r *holdfast.Reservation) []allocation {
-	short := make([]allocation, len(r.Allocations))
-	for i, a := range r.Allocations {
-		short[i] = allocation(a)
+// Every reserve and every commit writes both lists, so they are written here: package json would find out by reflection what
+// each value is.
+
+// allocationsText is the column, none as NULL.
+func allocationsText(list []holdfast.Allocation) (driver.Value, error) {
+	var text []byte
+	for i := range list {
+		a := &list[i]
+		source, err := json.Marshal(string(a.Source))
+		if err != nil {
+			return nil, err
+		}
+		text = addGrant(text, a.Grant)
+		text = append(append(text, ','), source...)
+		text = addAmounts(text, a.Reserved, a.Used, a.Refunded)
 	}
-	return short
+	return listColumn(text), nil
 }
 
-func deltasOf(e *holdfast.Entry) []delta {
-	packed := store.PackDeltas(e)
-	short := make([]delta, len(packed))
-	for i, d := range packed {
-		short[i] = delta(d)
+// deltasText is the column, none as NULL.
+func deltasText(e *holdfast.Entry) driver.Value {
+	var text []byte
+	for _, d := range store.PackDeltas(e) {
+		text = addAmounts(addGrant(text, d.Grant), d.Granted, d.Reserved, d.Used, d.Voided)
 	}
-	return short
+	return listColumn(text)
+}
+
+// addGrant begins a list, or goes on with it, by the array of a grant.
+func addGrant(text []byte, grant holdfast.ID) []byte {
+	if text == nil {
+		text = append(make([]byte, 0, 80), '[')
+	} else {
+		text = append(text, ',')
+	}
+	return append(append(append(text, `["`...), grant.String()...), '"')
+}
+
+// addAmounts ends an array.
+func addAmounts(text []byte, list ...holdfast.Amount) []byte {
+	for _, amount := range list {
+		text = strconv.AppendInt(append(text, ','), int64(amount), 10)
+	}
+	return append(text, ']')
+}
+
+func listColumn(text []byte) driver.Value {
+	if text == nil {
+		return nil
+	}
+	return string(append(text, ']'))
 }

@@ -206,7 +206,7 @@ func changeGrant(c *connection, op string, account holdfast.AccountID, g *holdfa
 const updateGrant = `UPDATE grants SET reserved = ?, used = ?, voided = ?, history = ?, ends_at = ?, open = ? WHERE account_id = ? AND grant_id = ?`
 
 func newReservation(c *connection, account holdfast.AccountID, r *holdfast.Reservation) error {
-	allocations, err1 := jsonOrNone(allocationsOf(r), len(r.Allocations))
+	allocations, err1 := allocationsText(r.Allocations)
 	metadata, err2 := jsonOrNone(r.Metadata, len(r.Metadata))
 	usage, err3 := jsonOrNone(r.Usage, len(r.Usage))
 	terms, err4 := store.PackTerms(r)
@@ -227,7 +227,7 @@ const insertReservation = `INSERT INTO reservations (account_id, ` + reservation
 	VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
 func changeReservation(c *connection, op string, account holdfast.AccountID, r *holdfast.Reservation) error {
-	allocations, err1 := jsonOrNone(allocationsOf(r), len(r.Allocations))
+	allocations, err1 := allocationsText(r.Allocations)
 	usage, err2 := jsonOrNone(r.Usage, len(r.Usage))
 	course, err3 := store.PackCourse(r)
 	if err := errors.Join(err1, err2, err3); err != nil {
@@ -250,13 +250,8 @@ const updateReservation = `UPDATE reservations SET state = ?, quantity = ?, usag
 	WHERE account_id = ? AND reservation_id = ?`
 
 func newEntry(c *connection, op string, account holdfast.AccountID, e *holdfast.Entry) error {
-	short := deltasOf(e)
-	deltas, err := jsonOrNone(short, len(short))
-	if err != nil {
-		return err
-	}
-	_, err = c.exec(uninterrupted, insertEntry, account[:],
-		e.No, string(e.Kind), e.Unit, deltas, idOrNone(e.Reservation), e.Key, e.Actor, e.Reason,
+	_, err := c.exec(uninterrupted, insertEntry, account[:],
+		e.No, string(e.Kind), e.Unit, deltasText(e), idOrNone(e.Reservation), e.Key, e.Actor, e.Reason,
 		at(e.EffectiveAt), at(e.RecordedAt), int64(e.Available), int64(e.Reserved))
 	if taken(err) {
 		return overtaken(op, err) // the second fence
