@@ -32,6 +32,8 @@ type cli struct {
 	Event    eventCommand    `cmd:"" help:"Read events."`
 	Version  versionCommand  `cmd:"" help:"Print the version."`
 
+	Reconcile reconcileCommand `cmd:"" help:"Compare what others say was paid or used with what is here."`
+
 	DemoWorker demoWorkerCommand `cmd:"" hidden:"" help:"Work for the demo until killed."`
 }
 
