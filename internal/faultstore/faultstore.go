@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/holdfast-dev/holdfast"
 	"github.com/holdfast-dev/holdfast/store"
@@ -221,6 +222,47 @@ func (s *Store) Read(ctx context.Context, query store.Query) (page store.Page, e
 		return store.Page{}, err
 	}
 	return page, nil
+}
+
+// ClaimableJobs, LostJobs, Payloads and Queues are scans too: hints, which may go wrong as one.
+
+// ClaimableJobs may go wrong.
+func (s *Store) ClaimableJobs(ctx context.Context, query store.JobQuery) ([]store.JobRef, error) {
+	return scanned(ctx, s, func(ctx context.Context, jobs store.Jobs) ([]store.JobRef, error) {
+		return jobs.ClaimableJobs(ctx, query)
+	})
+}
+
+// LostJobs may go wrong.
+func (s *Store) LostJobs(ctx context.Context, at time.Time, after store.JobRef, limit int) ([]store.JobRef, error) {
+	return scanned(ctx, s, func(ctx context.Context, jobs store.Jobs) ([]store.JobRef, error) {
+		return jobs.LostJobs(ctx, at, after, limit)
+	})
+}
+
+// Payloads may go wrong.
+func (s *Store) Payloads(ctx context.Context, of []store.JobRef) ([]string, error) {
+	return scanned(ctx, s, func(ctx context.Context, jobs store.Jobs) ([]string, error) { return jobs.Payloads(ctx, of) })
+}
+
+// Queues may go wrong.
+func (s *Store) Queues(ctx context.Context, at time.Time) ([]store.Queue, error) {
+	return scanned(ctx, s, func(ctx context.Context, jobs store.Jobs) ([]store.Queue, error) { return jobs.Queues(ctx, at) })
+}
+
+func scanned[T any](ctx context.Context, s *Store, ask func(context.Context, store.Jobs) ([]T, error)) (found []T, err error) {
+	jobs, ok := s.inner.(store.Jobs)
+	if !ok {
+		return nil, nil
+	}
+	err = s.around(ctx, Scan, func(ctx context.Context) error {
+		found, err = ask(ctx, jobs)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return found, nil
 }
 
 // Dump goes wrong only after a crash: it serves whoever looks at the data and not the engine.

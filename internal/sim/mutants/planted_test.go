@@ -118,7 +118,7 @@ var mutants = []mutant{
 		name:    "release into an ended grant given back",
 		why:     "what returns to a pocket that has ended is worthless at once, and its owner is told so",
 		says:    `ended at .* and has`,
-		changes: []change{{"commit.go", "r.Voided = d.voidReturned()", "r.Voided = 0"}},
+		changes: []change{{"commit.go", "r.Voided = d.voidDoomed() + d.voidReturned()", "r.Voided = d.voidDoomed()"}},
 	},
 	{
 		name:    "events of a second decision dropped",
