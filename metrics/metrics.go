@@ -123,6 +123,7 @@ func (o *Observer) Published(events int) { o.told.Add(float64(events)) }
 
 // Attempted counts an attempt to deliver.
 func (o *Observer) Attempted(result string) { o.attempts.WithLabelValues(result).Inc() }
+
 // Claimed counts how long a job waited.
 func (o *Observer) Claimed(project, queue string, waited time.Duration) {
 	o.queued.WithLabelValues(project, queue).Observe(max(0, waited.Seconds()))
