@@ -157,7 +157,10 @@ func (op Pay) decide(d *decision) Outcome {
 		d.refundAll(paid, op.Refunds)
 	}
 	shown := paid.clone()
-	outcome.Payment, outcome.Account = &shown, d.view()
+	outcome.Payment = &shown
+	if !op.Stranger { // who is shown nothing of its owner's
+		outcome.Account = d.view()
+	}
 	if product != nil && product.Grant != nil {
 		outcome.Balance = d.balance(product.Grant.Unit)
 	}
