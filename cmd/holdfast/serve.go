@@ -28,11 +28,15 @@ import (
 type serveCommand struct {
 	databaseFlags
 	webhookFlags
-	Listen     string        `default:"127.0.0.1:8080" env:"HOLDFAST_LISTEN" placeholder:"HOST:PORT" help:"Where to listen; port 0: any free one."`
-	Catalog    string        `env:"HOLDFAST_CATALOG" placeholder:"FILE" help:"Catalog file; its content becomes the newest version. Left out: the newest stored one, else the example."`
-	Dev        bool          `help:"For trying out, on this machine only: project dev, with the key from HOLDFAST_DEV_KEY, or a new one that is printed."`
-	DevKey     string        `kong:"-"`
-	AdminKey   string        `kong:"-"`
+	Listen   string `default:"127.0.0.1:8080" env:"HOLDFAST_LISTEN" placeholder:"HOST:PORT" help:"Where to listen; port 0: any free one."`
+	Catalog  string `env:"HOLDFAST_CATALOG" placeholder:"FILE" help:"Catalog file; its content becomes the newest version. Left out: the newest stored one, else the example."`
+	Dev      bool   `help:"For trying out, on this machine only: project dev, with the key from HOLDFAST_DEV_KEY, or a new one that is printed."`
+	DevKey   string `kong:"-"`
+	AdminKey string `kong:"-"`
+
+	StripeProject string   `env:"HOLDFAST_STRIPE_PROJECT" placeholder:"P" help:"Take Stripe's webhooks at /webhooks/stripe for this project. The signing secret is in HOLDFAST_STRIPE_SECRET (two, separated by a space, while one is replaced)."`
+	StripeSecrets []string `kong:"-"`
+
 	RateLimit  int           `env:"HOLDFAST_RATE_LIMIT" placeholder:"N" help:"Requests a second that each key may make, and twice as many at once; a key can have a limit of its own. Left out: as many as it likes."`
 	SweepEvery time.Duration `default:"5s" env:"HOLDFAST_SWEEP_EVERY" help:"How often overdue reservations are looked for."`
 	Traces     string        `env:"HOLDFAST_TRACES" placeholder:"URL" help:"Send traces of what PostgreSQL is asked to this OpenTelemetry collector (OTLP over HTTP)."`
@@ -52,6 +56,7 @@ func (c serveCommand) holder() string {
 const devProject = "dev"
 
 func (c serveCommand) Run(ctx context.Context, t *terminal) error {
+	c.StripeSecrets = strings.Fields(os.Getenv("HOLDFAST_STRIPE_SECRET"))
 	c.DevKey, c.AdminKey = os.Getenv("HOLDFAST_DEV_KEY"), os.Getenv("HOLDFAST_ADMIN_KEY")
 	if err := c.check(); err != nil {
 		return err
@@ -90,7 +95,7 @@ func (c serveCommand) Run(ctx context.Context, t *terminal) error {
 		return err
 	}
 	s, err := newServer(serverOptions{
-		database: db, keys: keys, catalogs: catalogs, log: log, listen: c.Listen, sweepEvery: c.SweepEvery, adminKey: c.AdminKey, rateLimit: c.RateLimit,
+		database: db, keys: keys, catalogs: catalogs, log: log, listen: c.Listen, sweepEvery: c.SweepEvery, adminKey: c.AdminKey, rateLimit: c.RateLimit, stripe: c.stripe(),
 		guard: guard, holder: c.holder(),
 	})
 	if err != nil {
@@ -111,6 +116,9 @@ func (c serveCommand) check() error {
 	}
 	if c.SweepEvery < 100*time.Millisecond || c.SweepEvery > time.Hour {
 		return errors.New("--sweep-every: use 100ms to 1h")
+	}
+	if err := c.stripe().check(); err != nil {
+		return err
 	}
 	if c.RateLimit < 0 {
 		return errors.New("--rate-limit: use a number of requests a second, or leave it out")
@@ -266,6 +274,7 @@ type serverOptions struct {
 	sweepEvery time.Duration
 	adminKey   string
 	rateLimit  int
+	stripe     stripeWebhook
 	guard      outbox.Guard
 	holder     string // of the relay's lease; empty: a random one
 }
@@ -293,7 +302,7 @@ func newServer(o serverOptions) (*server, error) {
 		return nil, fmt.Errorf("listen on %s: %w", o.listen, err)
 	}
 	s := &server{engine: e, relay: relay, catalogs: o.catalogs, listener: listener, log: o.log, http: &http.Server{
-		Handler:           withMetrics(observer.Handler(), handler),
+		Handler:           withMetrics(observer.Handler(), o.stripe.mount(handler, desk, o.database, e, o.log)),
 		ReadHeaderTimeout: 10 * time.Second,
 		ReadTimeout:       30 * time.Second,
 		WriteTimeout:      holdfast.RetryFor + 50*time.Second, // longer than any command is retried
