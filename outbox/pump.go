@@ -40,6 +40,7 @@ type pump struct {
 
 	mu      sync.Mutex
 	flying  map[place]bool     // deliveries that are attempted, or are not settled yet
+	landed  map[place]bool     // those that were settled since the last look began: what it read may be older
 	health  map[string]*health // by endpoint
 	settled chan struct{}      // something was settled
 	turn    int                // whose endpoint comes first
@@ -64,7 +65,7 @@ type attempted struct {
 }
 
 func newPump(r *Relay) *pump {
-	return &pump{Relay: r, done: make(chan attempted, mostAtOnce), flying: map[place]bool{}, health: map[string]*health{}, settled: make(chan struct{}, 1)}
+	return &pump{Relay: r, done: make(chan attempted, mostAtOnce), flying: map[place]bool{}, landed: map[place]bool{}, health: map[string]*health{}, settled: make(chan struct{}, 1)}
 }
 
 // run delivers until ctx ends; then attempts that are being made are given a few seconds, and are settled.
@@ -158,6 +159,7 @@ func (p *pump) look(ctx context.Context, begin func(*store.Delivery, *store.Endp
 func (p *pump) room(endpoints []store.Endpoint, now time.Time) (wanted, limits map[string]int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	clear(p.landed)
 	known := map[string]*health{}
 	free, freeForFailing := mostAtOnce, mostFailing
 	for i := range endpoints {
@@ -203,7 +205,7 @@ func (p *pump) take(d *store.Delivery, wanted map[string]int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	at := place{d.Endpoint, d.Event.Position}
-	if p.flying[at] || wanted[d.Endpoint] == 0 {
+	if p.flying[at] || p.landed[at] || wanted[d.Endpoint] == 0 {
 		return false
 	}
 	wanted[d.Endpoint]--
@@ -293,7 +295,9 @@ func (p *pump) settleOf(ctx context.Context, id string, ended []attempted) {
 	}
 	p.mu.Lock()
 	for i := range ended {
-		delete(p.flying, place{id, ended[i].delivery.Event.Position})
+		at := place{id, ended[i].delivery.Event.Position}
+		delete(p.flying, at)
+		p.landed[at] = true
 	}
 	p.mu.Unlock()
 	for _, a := range attempts {

@@ -139,25 +139,27 @@ func TestOneRelayOfTwoLeadsAndTheOtherTakesOver(t *testing.T) {
 func TestASinkThatFailsGetsTheSameEventsAgainAndHoldsUpNoOther(t *testing.T) {
 	s := newMemoryStore(t)
 	e, m, other := newTeller(t, s), newMemo(), newMemo()
-	failed := 0
+	failed, once := make(chan struct{}), atomic.Bool{}
 	sink := SinkFunc(func(ctx context.Context, events []Event) error {
-		if failed++; failed == 1 {
+		if once.CompareAndSwap(false, true) {
+			close(failed)
 			return errors.New("away")
 		}
 		return m.Publish(ctx, events)
 	})
-	clock := &clock{}
-	stop := relaying(t, s, func(o *Options) {
-		o.Sinks, o.Now = map[string]Sink{"failing": sink, "other": other}, clock.now
-	})
+	c := &clock{}
+	relaying(t, s, func(o *Options) { o.Sinks, o.Now = map[string]Sink{"failing": sink, "other": other}, c.now })
 	e.tell("ann", 3)
 	other.until(t, 3)
-	eventually(t, "the sink was tried", func() bool { stop(); return failed >= 1 })
-	clock.pass(time.Hour)
-	relaying(t, s, func(o *Options) {
-		o.Sinks, o.Now = map[string]Sink{"failing": sink, "other": other}, clock.now
+	<-failed
+	if len(m.all()) != 0 {
+		t.Error("the sink was tried again at once")
+	}
+	eventually(t, "the events came again", func() bool {
+		c.pass(time.Second)
+		return len(m.distinct()) == 3
 	})
-	inOrder(t, m.until(t, 3))
+	inOrder(t, m.distinct())
 	if len(other.all()) != 3 {
 		t.Errorf("the other sink was given %d", len(other.all()))
 	}

@@ -486,3 +486,53 @@ func TestEndpointsAreCheckedAndBounded(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestAnEndpointIsAskedForEachEventOnceAtATimeAndOneByOneAfterItFailed(t *testing.T) {
+	var mu sync.Mutex
+	flying, calls, down := map[string]int{}, 0, false
+	most, mostAfterFailure, twice := 0, 0, 0
+	answer := func(r *http.Request) (*http.Response, error) {
+		id := r.Header.Get("Webhook-Id")
+		mu.Lock()
+		calls++
+		flying[id]++
+		most = max(most, len(flying))
+		if down {
+			mostAfterFailure = max(mostAfterFailure, len(flying))
+		}
+		if flying[id] > 1 {
+			twice++
+		}
+		takes := time.Duration(1+calls%7) * time.Second // so that some are still being attempted when others begin
+		mu.Unlock()
+		time.Sleep(takes) // of the bubble
+		mu.Lock()
+		defer mu.Unlock()
+		if flying[id]--; flying[id] == 0 {
+			delete(flying, id)
+		}
+		if calls > 40 {
+			down = true
+			return answering(503), nil
+		}
+		return answering(200), nil
+	}
+	inBubble(t, answer, func(t *testing.T, s *memory.Store, e *teller, _ store.Endpoint) {
+		for n := range 20 {
+			e.tell(fmt.Sprint("account", n), 3)
+		}
+		time.Sleep(time.Minute)
+		mu.Lock()
+		if most != mostPerEndpoint || twice != 0 {
+			t.Errorf("at most %d at once, %d of an event twice at once", most, twice)
+		}
+		mostAfterFailure = 0 // those that were on their way have come down
+		mu.Unlock()
+		time.Sleep(time.Hour)
+		mu.Lock()
+		defer mu.Unlock()
+		if mostAfterFailure != 1 || twice != 0 {
+			t.Errorf("after failures at most %d at once, %d of an event twice at once", mostAfterFailure, twice)
+		}
+	})
+}
