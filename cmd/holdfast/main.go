@@ -24,6 +24,7 @@ type cli struct {
 	Drill    drillCommand    `cmd:"" help:"Run the acceptance scenarios on your own database, in a scratch project."`
 	Bench    benchCommand    `cmd:"" help:"Measure the engine on your own database server, in a scratch database, beside simpler ways to do the same."`
 	Verify   verifyCommand   `cmd:"" help:"Prove that the ledger adds up. Exit 1 on any difference."`
+	Doctor   doctorCommand   `cmd:"" help:"Look for what needs doing: locks, replicas, clocks, queues, events, accounts. Exit 1 where something does."`
 	Migrate  migrateCommand  `cmd:"" help:"Bring the database to this program's schema. Serving does it too."`
 	Catalog  catalogCommand  `cmd:"" help:"Work on catalog files."`
 	Account  accountCommand  `cmd:"" help:"Look at an account, or grant it something."`
