@@ -3,6 +3,7 @@ package message
 import (
 	"embed"
 	"fmt"
+	"io/fs"
 	"strings"
 	"text/template"
 	"time"
@@ -44,7 +45,11 @@ type Reader struct {
 }
 
 // New reads the embedded texts. Its error means that they are broken, which no caller can repair.
-func New() (*Texts, error) {
+func New() (*Texts, error) { return NewWith(nil) }
+
+// NewWith reads the embedded texts, and an operator's own in place of those that it has: en.json and ru.json, each with the
+// texts that are to be told in other words. Nil: there are none. The error says what is wrong with them.
+func NewWith(own fs.FS) (*Texts, error) {
 	bundle := i18n.NewBundle(languages[0])
 	t := &Texts{locales: map[string]*locale{}, matcher: language.NewMatcher(languages)}
 	for _, tag := range languages {
@@ -59,6 +64,11 @@ func New() (*Texts, error) {
 		}
 		if err := checkTemplates(parsed.Messages); err != nil {
 			return nil, fmt.Errorf("parse %s.json: %w", name, err)
+		}
+		if own != nil {
+			if err := override(bundle, own, name+".json", parsed.Messages); err != nil {
+				return nil, err
+			}
 		}
 		numbers := message.NewPrinter(tag)
 		t.locales[name] = &locale{

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -36,6 +37,7 @@ type serveCommand struct {
 
 	StripeProject string   `env:"HOLDFAST_STRIPE_PROJECT" placeholder:"P" help:"Take Stripe's webhooks at /webhooks/stripe for this project. The signing secret is in HOLDFAST_STRIPE_SECRET (two, separated by a space, while one is replaced)."`
 	StripeSecrets []string `kong:"-"`
+	Texts         string   `env:"HOLDFAST_TEXTS" placeholder:"DIR" help:"A folder with en.json and ru.json: your own words in place of ours, for the texts that they have."`
 
 	RateLimit  int           `env:"HOLDFAST_RATE_LIMIT" placeholder:"N" help:"Requests a second that each key may make, and twice as many at once; a key can have a limit of its own. Left out: as many as it likes."`
 	SweepEvery time.Duration `default:"5s" env:"HOLDFAST_SWEEP_EVERY" help:"How often overdue reservations are looked for."`
@@ -95,7 +97,7 @@ func (c serveCommand) Run(ctx context.Context, t *terminal) error {
 		return err
 	}
 	s, err := newServer(serverOptions{
-		database: db, keys: keys, catalogs: catalogs, log: log, listen: c.Listen, sweepEvery: c.SweepEvery, adminKey: c.AdminKey, rateLimit: c.RateLimit, stripe: c.stripe(),
+		database: db, keys: keys, catalogs: catalogs, log: log, listen: c.Listen, sweepEvery: c.SweepEvery, adminKey: c.AdminKey, rateLimit: c.RateLimit, stripe: c.stripe(), texts: c.Texts,
 		guard: guard, holder: c.holder(),
 	})
 	if err != nil {
@@ -275,13 +277,18 @@ type serverOptions struct {
 	adminKey   string
 	rateLimit  int
 	stripe     stripeWebhook
+	texts      string // a folder with an operator's own; empty: none
 	guard      outbox.Guard
 	holder     string // of the relay's lease; empty: a random one
 }
 
 // newServer wires everything and listens; nothing is served before serve.
 func newServer(o serverOptions) (*server, error) {
-	spoken, err := message.New()
+	var own fs.FS
+	if o.texts != "" {
+		own = os.DirFS(o.texts)
+	}
+	spoken, err := message.NewWith(own)
 	if err != nil {
 		return nil, err
 	}
