@@ -224,6 +224,11 @@ func TestAJobIsGivenBackAndTriedAgainAndErrorsAreCountedApart(t *testing.T) {
 		if repeated := h.done(h.on(job, retryIt("rate_limited"))); repeated.Changed {
 			t.Error("giving back twice changed something")
 		}
+		if got := h.on(job, func(id holdfast.ID, _ string) holdfast.Operation {
+			return holdfast.Commit{ReservationID: id, LeaseToken: "somebody's"}
+		}).Reason; got != holdfast.StaleLease {
+			t.Errorf("a commit by somebody who never had it: %q", got)
+		}
 		job = h.wantPayloads(h.claim("w2", 1), `"m"`)[0]
 		job.Outcome.Reservation = h.done(h.on(job, retryIt("timeout"))).Reservation
 		r := job.Outcome.Reservation

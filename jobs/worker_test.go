@@ -266,6 +266,23 @@ func TestAHandlerLearnsThatItsLeaseIsLostOrThatItIsAskedToStop(t *testing.T) {
 	})
 }
 
+func TestWorkThatWasAskedToStopIsNeverTriedAgain(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *shop) {
+		s.has("ann", 100)
+		asked := s.job("ann", "asked", 5)
+		s.work(&jobs.Worker{Name: "w", Handle: func(ctx context.Context, job *jobs.Job) error {
+			time.Sleep(5 * time.Second)
+			return jobs.Retry("rate_limited", nil)
+		}})
+		synctest.Wait()
+		s.submit(holdfast.Command{Target: asked.Owner.ID, Do: holdfast.Cancel{ReservationID: asked.Reservation.ID}})
+		time.Sleep(6 * time.Second)
+		synctest.Wait()
+		s.is(asked, "released used=0 cause=cancelled crashes=0 errors=1 [failed rate_limited]")
+		s.verify()
+	})
+}
+
 func TestAStoppedWorkerFinishesWhatItHasAndGivesTheRestBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *shop) {
 		s.has("ann", 100)
