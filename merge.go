@@ -104,7 +104,7 @@ func (op MergeInto) decide(d *decision) Outcome {
 // moveOut sends on what an account that was merged still has. It runs after every decision about such an account.
 func (d *decision) moveOut() {
 	account := &d.state.Account
-	sent := Transfer{ID: namedID(ID(account.ID), fmt.Sprintf("transfer after %d", account.LastEntry))}
+	sent := Transfer{ID: namedID(ID(account.ID), fmt.Sprintf("transfer after %d by %s", account.LastEntry, d.command.ID))}
 	for _, g := range slices.Clone(d.state.Grants) {
 		n := g.Available()
 		if n == 0 || g.Ended(d.now) || d.freeAllowance(g) {
@@ -211,12 +211,12 @@ func (op TakeOver) payment(AccountID) ID {
 func (d *decision) takeBack(r Revocation) {
 	paid := &Payment{ID: r.Payment, Provider: "merged"}
 	left := r.Amount
-	var used Amount
+	var granted, used, gone Amount
 	for _, g := range d.state.Grants {
 		if g.Payment != r.Payment || g.Unit != r.Unit {
 			continue
 		}
-		used += g.Used
+		granted, used, gone = granted+g.Granted, used+g.Used, gone+g.Revoked
 		part := min(left, g.Available())
 		d.revokeFrom(g, part, paid.reason())
 		left -= part
@@ -227,7 +227,8 @@ func (d *decision) takeBack(r Revocation) {
 			left -= part
 		}
 	}
-	if debt := min(left, used); r.AsDebt && debt > 0 {
+	// As where the payment is: what was never used, also where it has ended by itself, is taken back before anything is owed.
+	if debt := min(left, r.Amount+gone+used-granted); r.AsDebt && debt > 0 {
 		d.post(note{kind: EntryDebt, unit: r.Unit, reason: paid.reason()}, func(p *posting) { p.owe(debt) })
 	}
 	if r.Period {
