@@ -76,6 +76,7 @@ func (d *decision) allocate(pockets []*Grant, amount Amount) (parts []part, miss
 		if _, stored := d.state.Grant(g.ID); !stored {
 			d.post(note{kind: EntryGrant, unit: g.Unit}, func(p *posting) { p.issue(g) })
 		}
+		d.noticeRenewed(g)
 		parts = append(parts, part{g, n})
 		amount -= n
 	}

@@ -14,6 +14,10 @@ type Changes struct {
 	Answers         []*Answer  // inserted, or replaced where a recorded refusal was decided afresh
 	Payments        []*Payment // inserted, or replaced
 	Events          []Event    // an event whose id is stored already is dropped: it was told before
+	// Notices wait until they are due, each in its slot instead of the one that waits there. Those that are Withdrawn are removed,
+	// also from the outbox.
+	Notices   []Notice
+	Withdrawn []Withdrawn
 	// Erase says to forget the metadata of all reservations of the account, and that in recorded answers.
 	Erase bool
 }
@@ -31,6 +35,8 @@ func (s *State) Changes() (Changes, bool) {
 		Payments:        pick(s.Payments, func(p *Payment) bool { return d.payments[p.ID] }),
 		Entries:         d.entries,
 		Events:          d.events,
+		Notices:         d.notices,
+		Withdrawn:       d.withdrawn,
 		Erase:           d.erase,
 	}
 	return changes, d.any()

@@ -148,7 +148,8 @@ func (d *decision) commit(r *Reservation, figure Amount, reason string) Outcome 
 // from, and what comes back to a grant that has ended is carried over or voided at once. Extra is charged besides, from
 // what was not held.
 func (d *decision) settle(kind EntryKind, r *Reservation, used Amount, extra []part, reason string) Settlement {
-	left := used
+	d.leftQueue(r)
+	left, before := used, d.watched(r)
 	doubted := r.InDoubt // its slot was freed with the mark
 	r.InDoubt = false
 	r.Job.closeAttempt(AttemptEnd(r.State), r.Cause, r.EndedAt)
@@ -168,12 +169,14 @@ func (d *decision) settle(kind EntryKind, r *Reservation, used Amount, extra []p
 		}
 	})
 	assert(left == 0, "used at most what was reserved")
+	entry := d.state.Account.LastEntry
 	r.Used += used
 	if !doubted {
 		d.freeSlot()
 	}
 	d.state.touchReservation(r)
 	r.Voided = d.voidDoomed() + d.voidReturned() // in this order: what a refund has taken back is not carried over
+	d.watchLow(r, before, entry)
 	return Settlement{Returned: r.Reserved - used - r.Voided, Voided: r.Voided, MayContinue: d.mayContinue(r)}
 }
 
@@ -228,6 +231,7 @@ func (d *decision) unchanged(r *Reservation) Outcome {
 // charged. The reservation stays expired, takes no slot, and is settled this way once.
 func (d *decision) lateCommit(r *Reservation, figure Amount) Outcome {
 	var parts []part
+	before := d.watched(r)
 	if r.Policies.LateCommit != LateAbsorb {
 		parts, _ = d.allocate(d.pockets(r.Price.Unit, r.Feature), min(figure, r.Reserved))
 	}
@@ -238,6 +242,7 @@ func (d *decision) lateCommit(r *Reservation, figure Amount) Outcome {
 			r.Allocations = append(r.Allocations, Allocation{Grant: part.grant.ID, Source: part.grant.Source, Used: part.amount})
 		}
 	})
+	d.watchLow(r, before, d.state.Account.LastEntry)
 	r.LateAt, r.Unbilled = d.now, figure-r.LateUsed
 	d.state.touchReservation(r)
 	outcome := d.done(r)

@@ -28,13 +28,14 @@ var update = flag.Bool("update", false, "rewrite the golden outputs of testdata/
 //	grant ann credit 9 source=purchase starts=1h ends=24h priority=5 features=a,b reason="…" key=g1
 //	adjust ann credit -5 reason="…" key=a1
 //	reserve ann image.generate quantity=3 ttl=10m surface=bot usage=input:1200,output:4096 metadata=a:b key=m1 [dry]
+//	reserve ann image.generate job attempts=2 key=m1    with work that Holdfast queues
 //	charge ann image.generate amount=4 key=c1      with what reserve takes
 //	start m1 worker=w1 token=t1 lease=60s
 //	heartbeat m1 token=t1 lease=60s
 //	extend m1 ttl=10m quantity=2 usage=input:9000 token=t1
 //	commit m1 [amount=3 | quantity=1 | usage=input:1000] token=t1      usage= alone names no kind
 //	in_doubt m1 token=t1
-//	release m1 cause=failed token=t1
+//	release m1 cause=failed token=t1      with "retry" or "unstarted": gives the job back;   end_lost m1
 //	cancel m1
 //	force m1 commit 2 reason="…"          or: force m1 release
 //	refund m1 2 ended=correction reason="…" key=r1
@@ -46,6 +47,7 @@ var update = flag.Bool("update", false, "rewrite the golden outputs of testdata/
 //	cancel_subscription ann   resume ann
 //	subscription ann   payment ann p1
 //	balance ann   grants ann   show m1   entries ann last=3   events ann last=3
+//	notices ann                           what waits to be told, after what is due was told, put off or dropped
 //	balance ann at=2026-12-01T10:00:00Z   what was believed at that moment
 //	explain ann image.generate quantity=3
 //
@@ -391,6 +393,7 @@ func init() {
 		"in_doubt":  (*script).inDoubt,
 		"commit":    (*script).commit,
 		"release":   (*script).release,
+		"end_lost":  (*script).endLost,
 		"cancel":    (*script).cancel,
 		"force":     (*script).force,
 		"refund":    (*script).refund,
@@ -414,6 +417,7 @@ func init() {
 		"show":    (*script).showReservation,
 		"entries": (*script).showEntries,
 		"events":  (*script).showEvents,
+		"notices": (*script).showNotices,
 	}
 }
 
@@ -555,6 +559,12 @@ func (s *script) readReserve(l *line) holdfast.Reserve {
 	if l.has("quantity") {
 		op.Quantity = l.integer(l.option("quantity"))
 	}
+	if l.flag("job") {
+		op.Job = &holdfast.JobRequest{}
+		if l.has("attempts") {
+			op.Job.MaxAttempts = int(l.integer(l.option("attempts")))
+		}
+	}
 	return op
 }
 
@@ -614,8 +624,14 @@ func (s *script) inDoubt(l *line, _ []string) string {
 func (s *script) release(l *line, _ []string) string {
 	label := l.word("a reservation")
 	return s.onReservation(l, label, func(id holdfast.ID) holdfast.Operation {
-		return holdfast.Release{ReservationID: id, LeaseToken: l.option("token"), Cause: l.option("cause")}
+		return holdfast.Release{
+			ReservationID: id, LeaseToken: l.option("token"), Cause: l.option("cause"), Retry: l.flag("retry"), Unstarted: l.flag("unstarted"),
+		}
 	})
+}
+
+func (s *script) endLost(l *line, _ []string) string {
+	return s.onReservation(l, l.word("a reservation"), func(id holdfast.ID) holdfast.Operation { return holdfast.EndLost{ReservationID: id} })
 }
 
 func (s *script) cancel(l *line, _ []string) string {
@@ -809,7 +825,7 @@ func (s *script) explain(l *line, _ []string) string {
 //	  feature chat credit per=1000 rates=input:1,output:4 ttl=10m overrun=debt in_doubt=charge late=absorb
 //	  surface bot ttl=30m
 //	  plan free draw,chat free=chat active=2 gives="3 credit in 24h, 1 image in 48h"
-//	  plan pro draw active=3 debt=credit:1 retired gives="300 credit every term rollover 150, 1 image every day"
+//	  plan pro draw active=3 debt=credit:1 notice=5s low=credit:30 retired gives="300 credit every term rollover 150, 1 image every day"
 //	  plan max draw active=3 upgrade=full grace=72h refund=keep running=stop gives="900 credit every term"
 //	  product pro_30 plan=pro period=30d prices=XTR:250,USD:499      or period=1month
 //	  product pack grant=credit:300 for=30d prices=XTR:250
@@ -876,6 +892,7 @@ func (l *line) readPlan(isDefault bool) holdfast.Plan {
 	plan.Features = strings.Split(l.word("features"), ",")
 	plan.FreeFeatures = l.list("free")
 	plan.MaxActive = int(l.integer(l.option("active")))
+	plan.QueueNoticeAfter, plan.LowBalance = l.duration("notice"), l.amounts("low")
 	plan.DebtLimits = l.amounts("debt")
 	plan.Upgrade, plan.Grace = holdfast.UpgradePolicy(l.option("upgrade")), l.duration("grace")
 	plan.Refund, plan.RunningOnRefund = holdfast.RefundPolicy(l.option("refund")), holdfast.RunningPolicy(l.option("running"))

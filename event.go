@@ -24,6 +24,11 @@ const (
 	EventCancelRequested EventKind = "reservation.cancel_requested"
 	// EventDeleted: the account was deleted, and what was personal about it is erased.
 	EventDeleted EventKind = "account.deleted"
+	// Notices are what a person is told without having asked: that the job still waits, that less than the plan's line is left
+	// (Figure: what is available), that an allowance is there in full again for somebody who has been away.
+	EventNoticeQueued     EventKind = "notice.queued"
+	EventNoticeLowBalance EventKind = "notice.low_balance"
+	EventNoticeRenewed    EventKind = "notice.allowance_renewed"
 	// EventMerged: a name leads to another account from now on, or what it had has arrived there.
 	EventMerged EventKind = "account.merged"
 

@@ -47,6 +47,7 @@ type record struct {
 	payments     []*holdfast.Payment
 	entries      []holdfast.Entry
 	events       []holdfast.Event
+	notices      []holdfast.Notice // that wait, by slot
 	answers      map[string]storedAnswer
 }
 
@@ -506,8 +507,19 @@ func (w *world) save(id holdfast.AccountID, changes holdfast.Changes) {
 		}
 		stored.entries = append(stored.entries, e)
 	}
+	for _, gone := range changes.Withdrawn {
+		stored.dropNotice(gone.Slot)
+		stored.events = slices.DeleteFunc(stored.events, func(e holdfast.Event) bool { return e.ID == gone.Event })
+	}
 	for _, e := range changes.Events {
 		w.writeEvent(stored, e)
+	}
+	for _, n := range changes.Notices {
+		if n.Event.Entry != 0 || n.Event.Figure != 0 || !n.DueAt.After(w.now) || !stored.account.Notices {
+			w.Fatalf("a notice that cannot be kept: %s", inJSON(n))
+		}
+		stored.dropNotice(n.Slot)
+		stored.notices = append(stored.notices, n)
 	}
 	answered := map[string]bool{}
 	for _, a := range changes.Answers {
@@ -562,6 +574,29 @@ func (w *world) writeGrant(stored *record, g *holdfast.Grant, isNew bool) {
 		w.Fatalf("grant %s has become another one: %s, was %s", g.ID, inJSON(after), inJSON(before))
 	}
 	stored.grants[i] = g
+}
+
+func (stored *record) dropNotice(slot holdfast.ID) {
+	stored.notices = slices.DeleteFunc(stored.notices, func(n holdfast.Notice) bool { return n.Slot == slot })
+}
+
+// ripen does with the account's notices that are due what a relay does.
+func (w *world) ripen(stored *record) {
+	w.Helper()
+	for _, n := range slices.Clone(stored.notices) {
+		if n.DueAt.After(w.now) {
+			continue
+		}
+		fate := n.FateOf(&stored.account, w.now)
+		stored.dropNotice(n.Slot)
+		switch {
+		case fate.Tell:
+			w.writeEvent(stored, n.Event)
+		case !fate.Later.IsZero():
+			n.DueAt, n.Event.At = fate.Later, fate.Later
+			stored.notices = append(stored.notices, n)
+		}
+	}
 }
 
 // writePayment keeps a payment as stores do, as JSON. What was paid never changes; what is refunded only grows.
@@ -649,6 +684,9 @@ func (w *world) writeAnswer(stored *record, a *holdfast.Answer) {
 	w.mustHold(err, "answer to JSON")
 	var read holdfast.Outcome
 	w.mustHold(json.Unmarshal(written, &read), "answer from JSON")
+	if r := a.Outcome.Reservation; r != nil && r.Job != nil {
+		r.Job.Payload = "" // which is never part of an answer
+	}
 	if !reflect.DeepEqual(read, a.Outcome) {
 		w.Fatalf("an answer does not survive its JSON: %s", written)
 	}
@@ -699,8 +737,15 @@ func (w *world) checkStored(stored *record) {
 	w.checkSubscription(stored)
 	told := map[int64]int{}
 	for _, e := range stored.events {
-		if e.Entry > 0 {
+		if e.OfEntry() {
 			told[e.Entry]++
+		}
+	}
+	for _, n := range stored.notices {
+		if i := slices.IndexFunc(stored.reservations, func(r *holdfast.Reservation) bool { return r.ID == n.Event.Reservation }); i >= 0 {
+			if r := stored.reservations[i]; r.State != holdfast.Reserved || r.Attempts > 0 {
+				w.Fatalf("reservation %s is %s, and a notice that it waits stands", r.ID, r.State)
+			}
 		}
 	}
 	for _, e := range stored.entries {

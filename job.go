@@ -22,6 +22,7 @@ type Job struct {
 	// MaxAttempts.
 	Queue       string
 	MaxAttempts int
+	Notice      bool      `json:",omitzero"` // the person is told if it waits too long
 	Crashes     int       `json:",omitzero"` // attempts whose worker lost its lease, or said that it had crashed
 	Errors      int       `json:",omitzero"` // attempts that were given back
 	Attempts    []Attempt `json:",omitzero"` // the latest, up to KeptAttempts, in the order in which they began

@@ -65,6 +65,9 @@ const (
 	KeepEvents          = 30 * 24 * time.Hour
 	KeepQueued          = 90 * 24 * time.Hour
 
+	AwayFor       = 24 * time.Hour
+	RenewedSpread = 8 * time.Hour
+
 	KeepAnswers = 90 * 24 * time.Hour
 	RetryFor    = 10 * time.Second
 	WarnSkew    = 5 * time.Second
@@ -118,6 +121,7 @@ func Limits() []Limit {
 		{"address of an endpoint", n(MaxEndpointURL) + " bytes", "as long as any server takes one"},
 		{"attempts to deliver an event", n(MaxDeliveryAttempts) + " in " + n(int(DeliverFor.Hours()/24)) + " days, then it is dead", "a weekend without a receiver is survived, and the account's next events are not held up for ever"},
 		{"published events are kept", n(int(KeepEvents.Hours()/24)) + " days; those that an endpoint has still to be given, or are dead there, " + n(int(KeepQueued.Hours()/24)) + " days", "a consumer that was away catches up; an endpoint that nobody looks after does not fill the disk"},
+		{"away, before a person is told that the allowance is there again", n(int(AwayFor.Hours())) + " hours, spread over " + n(int(RenewedSpread.Hours())) + " hours after it", "who was here a while ago knows; a bot may send some thirty messages a second"},
 		{"recorded answers are kept", "at least " + n(int(KeepAnswers.Hours()/24)) + " days", "longer than any sender retries"},
 		{"this clock behind the last decision, or away from the database's", "warned about from " + WarnSkew.String() + ", serving refused from " + RefuseSkew.String(), "no decision is earlier than the account's last, so a clock that was ahead would hold people up for as long"},
 		{"retry of a conflict", RetryFor.String(), "then 503: a conflict is never a refusal"},

@@ -136,6 +136,7 @@ func (op Reserve) reserve(d *decision) (*Reservation, *Outcome) {
 	d.hold(r, chosen, chosen.needed)
 	d.takeSlot()
 	d.state.addReservation(r)
+	d.noticeQueued(r)
 	if r.Price.unrated(r.Usage) {
 		d.tellUnrated(r)
 	}

@@ -46,6 +46,7 @@ func (op Start) decide(d *decision) Outcome {
 		return d.refuseWith(AlreadyEnded, r)
 	}
 	// From here on the command succeeds.
+	d.leftQueue(r)
 	r.State = Running
 	r.Worker, r.LeaseToken = op.Worker, op.Token
 	r.Attempts++

@@ -34,12 +34,14 @@ type dirty struct {
 	payments                      map[ID]bool
 	entries                       []Entry
 	events                        []Event
+	notices                       []Notice
+	withdrawn                     []Withdrawn
 	erase                         bool
 }
 
 // any reports whether anything was changed. Every decision of a batch asks, so it collects nothing.
 func (d *dirty) any() bool {
-	return d.account || len(d.newGrants)+len(d.grants)+len(d.newReservations)+len(d.reservations)+len(d.answers)+len(d.payments)+len(d.entries)+len(d.events) > 0
+	return d.account || len(d.newGrants)+len(d.grants)+len(d.newReservations)+len(d.reservations)+len(d.answers)+len(d.payments)+len(d.entries)+len(d.events)+len(d.notices)+len(d.withdrawn) > 0
 }
 
 // NewState is the state of an account that nobody has stored yet.
@@ -66,7 +68,8 @@ func (s *State) Clone() *State {
 		newGrants: cloneMap(s.dirty.newGrants), grants: cloneMap(s.dirty.grants),
 		newReservations: cloneMap(s.dirty.newReservations), reservations: cloneMap(s.dirty.reservations),
 		answers: cloneMap(s.dirty.answers), payments: cloneMap(s.dirty.payments),
-		entries: slices.Clone(s.dirty.entries), events: slices.Clone(s.dirty.events), erase: s.dirty.erase,
+		entries: slices.Clone(s.dirty.entries), events: slices.Clone(s.dirty.events),
+		notices: slices.Clone(s.dirty.notices), withdrawn: slices.Clone(s.dirty.withdrawn), erase: s.dirty.erase,
 	}
 	return &copied
 }

@@ -593,6 +593,20 @@ func (s *script) showEvents(l *line, _ []string) string {
 	return strings.Join(lines, "\n")
 }
 
+func (s *script) showNotices(l *line, _ []string) string {
+	stored := s.stored(l.word("an account"))
+	s.ripen(stored)
+	lines := []string{"notices"}
+	for _, n := range stored.notices {
+		words := []string{string(n.Event.Kind)}
+		if name := s.names[n.Event.Reservation]; name != "" {
+			words = append(words, name)
+		}
+		lines = append(lines, "  "+strings.Join(words, " ")+" at "+moment(n.DueAt))
+	}
+	return strings.Join(lines, "\n")
+}
+
 // explanationStatement tells every step with its numbers, the pockets indented below.
 func (s *script) explanationStatement(x *holdfast.Explanation, found []holdfast.Problem) string {
 	if x == nil {

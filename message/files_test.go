@@ -179,6 +179,11 @@ func TestEveryTextOfTheCodeIsInTheFilesAndEveryTextOfTheFilesInTheCode(t *testin
 			t.Errorf("%s has no text", accident)
 		}
 	}
+	for _, kind := range Notices() {
+		if en[string(kind)] == nil {
+			t.Errorf("%s has no text", kind)
+		}
+	}
 	for name := range en {
 		family := name[:strings.LastIndex(name, ".")+1] // "month.", "accident."
 		if !all[name] && (family == "" || !all[family]) {

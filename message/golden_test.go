@@ -179,6 +179,14 @@ func TestEveryReasonEndingAndAccidentHasItsTextInBothLanguages(t *testing.T) {
 			fmt.Fprintln(&written, text)
 		}
 	}
+	for _, kind := range Notices() {
+		fmt.Fprintf(&written, "\n# notice: %s\n", kind)
+		for _, reader := range []Reader{english(), russian()} {
+			text := texts.Notice(reader, shop(), kind, &holdfast.Balance{Unit: "credit", Available: 5}, noon)
+			checkShape(t, text)
+			fmt.Fprintln(&written, text)
+		}
+	}
 	written.WriteString("\n# titles\n")
 	for _, info := range holdfast.Reasons() {
 		fmt.Fprintf(&written, "%s: %s\n", info.Reason, texts.Title(info.Reason))

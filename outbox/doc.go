@@ -7,6 +7,8 @@
 //	                                                                   └─► Dispatch ─► deliveries ─► POST to an endpoint
 //	                                                                        (rows: retries, dead letters)
 //
+// Notices wait beside the outbox until they are due; then the relay puts them into it, unless they were withdrawn.
+//
 // Package cmd runs one Relay per server; the one that holds the lease works, the others wait. Nothing is lost or doubled
 // by where a process dies: a row leaves the outbox in the transaction that gives it its position, a cursor moves after
 // the sink has taken the events, a delivery ends after the endpoint has answered. A library user runs the same Relay with

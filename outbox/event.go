@@ -25,7 +25,7 @@ type EventData struct {
 	Reservation *string          `json:"reservation" doc:"Its id, where the event is about one"`
 	Payment     *EventPayment    `json:"payment" doc:"Where the event is about one"`
 	Entry       *EventEntry      `json:"entry" doc:"The line of the history, where there is one"`
-	Figure      *holdfast.Amount `json:"figure" doc:"Of an overrun: not charged; of a report after the end: reported; of a refunded payment: how much of it"`
+	Figure      *holdfast.Amount `json:"figure" doc:"Of an overrun: not charged; of a report after the end: reported; of a refunded payment: how much of it; of a low balance: what is available"`
 }
 
 // EventPayment is a payment, as the provider names it.
@@ -86,7 +86,7 @@ func compose(of *store.Pending, told *store.PendingEvent) (store.Published, erro
 		data.Entry = entryOf(of.Account, told.Entry)
 	}
 	switch e.Kind {
-	case holdfast.EventOverrun, holdfast.EventReportedAfterEnd, holdfast.EventPaymentRefunded:
+	case holdfast.EventOverrun, holdfast.EventReportedAfterEnd, holdfast.EventPaymentRefunded, holdfast.EventNoticeLowBalance:
 		data.Figure = &e.Figure
 	}
 	text, err := json.Marshal(data)

@@ -76,7 +76,12 @@ type teller struct {
 
 func newTeller(t *testing.T, s store.Store) *teller {
 	t.Helper()
-	e := engine.New(s, engine.Options{Catalog: func(string) *holdfast.Catalog { return tariff }, SweepEvery: -1})
+	return newTellerOf(t, s, tariff)
+}
+
+func newTellerOf(t *testing.T, s store.Store, catalog *holdfast.Catalog) *teller {
+	t.Helper()
+	e := engine.New(s, engine.Options{Catalog: func(string) *holdfast.Catalog { return catalog }, SweepEvery: -1})
 	ctx, stop := context.WithCancel(context.Background())
 	served := make(chan error, 1)
 	go func() { served <- e.Serve(ctx) }()

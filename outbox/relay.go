@@ -138,6 +138,8 @@ func (r *Relay) relay(ctx context.Context, token int64, until time.Time) {
 	defer stop()
 	var loops sync.WaitGroup
 	loops.Go(func() { r.publish(ctx, token) })
+	loops.Go(func() { r.ripen(ctx, store.NoticesOfWork, noticesOfWorkEvery*r.options.Every) })
+	loops.Go(func() { r.ripen(ctx, store.NoticesOfAccounts, noticesOfAccountsEvery*r.options.Every) })
 	loops.Go(func() { newPump(r).run(ctx) })
 	loops.Go(func() { r.prune(ctx) })
 	for name, sink := range r.options.Sinks {

@@ -23,6 +23,12 @@ type Outbox interface {
 	// given order. An event that was published before, and told again since, is only removed. It is a Conflict where the
 	// token leads no more, or a row is gone: another relay was here.
 	Publish(ctx context.Context, token int64, now time.Time, events []Published) error
+	// DueNotices are notices whose time has come, with their accounts, behind the given one in the order of accounts and slots:
+	// those of work, or the others, of which there are more and which may wait. It takes no lock: SettleNotices looks again.
+	DueNotices(ctx context.Context, of NoticesOf, at time.Time, after NoticeRef, limit int) ([]DueNotice, error)
+	// SettleNotices puts notices into the outbox, behind what their accounts have told until then, puts them off or drops them,
+	// all of them in one transaction. One that is not there any more is left as it is.
+	SettleNotices(ctx context.Context, settled []SettledNotice) error
 	// Published are the events of a project behind a position, in order. No event appears later at a position that was
 	// passed: positions are given one transaction at a time.
 	Published(ctx context.Context, project string, after int64, limit int) ([]Published, error)
@@ -52,6 +58,37 @@ type PendingEvent struct {
 	Event   holdfast.Event
 	Entry   *holdfast.Entry   // nil: it tells of none
 	Payment *holdfast.Payment // nil: it is about none
+}
+
+// NoticesOf says which notices are meant.
+type NoticesOf int
+
+// Those about a reservation, which are due within seconds or minutes, and those about nothing but the account.
+const (
+	NoticesOfWork NoticesOf = iota
+	NoticesOfAccounts
+)
+
+// NoticeRef is a notice's place.
+type NoticeRef struct {
+	Account holdfast.AccountID
+	Slot    holdfast.ID
+}
+
+// DueNotice is a notice and the account as it is.
+type DueNotice struct {
+	Account holdfast.Account
+	Notice  holdfast.Notice
+}
+
+// Ref is the notice's place.
+func (n *DueNotice) Ref() NoticeRef { return NoticeRef{n.Account.ID, n.Notice.Slot} }
+
+// SettledNotice says what is to become of a notice.
+type SettledNotice struct {
+	NoticeRef
+	Event holdfast.ID // the same place may hold another notice by now
+	Fate  holdfast.Fate
 }
 
 // Published is an event that has left its account.

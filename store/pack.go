@@ -105,6 +105,7 @@ type terms struct {
 	MaxHold  time.Duration              `json:"max_hold,omitempty"` // nanoseconds
 	Queue    string                     `json:"queue,omitempty"`    // of its job; empty: it has none
 	Attempts int                        `json:"attempts,omitempty"` // that the job may have
+	Notice   bool                       `json:"notice,omitempty"`   // of the job
 }
 
 // PackTerms is a reservation's column "terms", which is written once.
@@ -114,7 +115,7 @@ func PackTerms(r *holdfast.Reservation) (string, error) {
 	}
 	frozen := terms{Per: r.Price.Per, Rates: r.Price.Rates, Policies: r.Policies, MaxHold: r.MaxHold}
 	if r.Job != nil {
-		frozen.Queue, frozen.Attempts = r.Job.Queue, r.Job.MaxAttempts
+		frozen.Queue, frozen.Attempts, frozen.Notice = r.Job.Queue, r.Job.MaxAttempts, r.Job.Notice
 	}
 	return pack(frozen)
 }
@@ -125,7 +126,7 @@ func UnpackTerms(text string, r *holdfast.Reservation) error {
 	err := unpack(text, &t)
 	r.Price.Per, r.Price.Rates, r.Policies, r.MaxHold = t.Per, t.Rates, t.Policies, t.MaxHold
 	if t.Queue != "" {
-		r.Job = &holdfast.Job{Queue: t.Queue, MaxAttempts: t.Attempts}
+		r.Job = &holdfast.Job{Queue: t.Queue, MaxAttempts: t.Attempts, Notice: t.Notice}
 	}
 	return err
 }

@@ -39,6 +39,7 @@ type account struct {
 	answers      map[string]answer
 	payments     map[holdfast.ID]*holdfast.Payment
 	jobs         map[holdfast.ID]job
+	notices      map[holdfast.ID]holdfast.Notice // by slot
 	events       []holdfast.Event
 	told         map[holdfast.ID]bool // the ids of events
 }
@@ -315,7 +316,7 @@ func (w *writing) account(changes *holdfast.Changes) error {
 		a = &account{
 			grants: map[holdfast.ID]*holdfast.Grant{}, reservations: map[holdfast.ID]*holdfast.Reservation{},
 			live: map[holdfast.ID]*holdfast.Reservation{}, entries: map[int64]*holdfast.Entry{},
-			answers: map[string]answer{}, payments: map[holdfast.ID]*holdfast.Payment{}, jobs: map[holdfast.ID]job{}, told: map[holdfast.ID]bool{},
+			answers: map[string]answer{}, payments: map[holdfast.ID]*holdfast.Payment{}, jobs: map[holdfast.ID]job{}, notices: map[holdfast.ID]holdfast.Notice{}, told: map[holdfast.ID]bool{},
 		}
 		put(w, w.store.accounts, row.ID, a)
 	default: // what an account was made with is never written again
@@ -331,7 +332,7 @@ func (w *writing) account(changes *holdfast.Changes) error {
 	before := a.row
 	w.steps = append(w.steps, func() { a.row = before })
 	a.row = row
-	for _, write := range []func(*account, *holdfast.Changes) error{w.grants, w.reservations, w.jobs, w.entries, w.answers, w.payments, w.events, w.erase} {
+	for _, write := range []func(*account, *holdfast.Changes) error{w.grants, w.reservations, w.jobs, w.entries, w.answers, w.payments, w.notices, w.events, w.erase} {
 		if err := write(a, changes); err != nil {
 			return err
 		}

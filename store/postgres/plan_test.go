@@ -48,6 +48,13 @@ var plans = map[string]string{
 	reviveDead:               "dead_deliveries endpoints_pkey",
 	selectDeliveries:         "accounts_pkey deliveries_pkey endpoints_pkey published_events_pkey",
 	selectDue:                "live_reservations",
+	noticesOfWork:            "notices_of_work",
+	noticesOfAccounts:        "notices_pkey",
+	tellNotices:              "accounts_pkey notices_pkey",
+	putOffNotices:            "notices_pkey",
+	dropNotices:              "notices_pkey",
+	deleteNotices:            "notices_pkey",
+	deleteEvents:             "outbox_pkey",
 	selectClaimable:          "jobs_pkey",
 	selectLost:               "jobs_pkey",
 	selectQueues:             "jobs_pkey",
@@ -159,6 +166,9 @@ func fill(t *testing.T, conn *pgx.Conn) {
 			SELECT md5('account' || a)::uuid, md5('c')::uuid, md5('f')::uuid, now(), 'k' || n, '{}' FROM generate_series(1, 1000) a, generate_series(1, 40) n`,
 		`INSERT INTO holdfast.outbox (account_id, event_id, written, entry_no, figure, at, kind)
 			SELECT md5('account' || a)::uuid, md5('event' || n)::uuid, n, n, 0, now(), 'reservation.reserve' FROM generate_series(1, 1000) a, generate_series(1, 40) n`,
+		`INSERT INTO holdfast.notices (account_id, slot, event_id, due_at, reservation_id, kind)
+			SELECT md5('account' || a)::uuid, md5('slot' || n)::uuid, md5('notice' || n)::uuid, now(), CASE WHEN n > 1 THEN md5('reservation' || n)::uuid END, 'notice.queued'
+			FROM generate_series(1, 1000) a, generate_series(1, 3) n`,
 		`INSERT INTO holdfast.published_events (project, position, account_id, event_id, at, published_at, kind, data)
 			SELECT 'shop', a * 40 + n, md5('account' || a)::uuid, md5('event' || n)::uuid, now(), now(), 'reservation.reserve', '{}'
 			FROM generate_series(1, 1000) a, generate_series(1, 40) n`,

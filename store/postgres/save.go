@@ -61,7 +61,7 @@ func (tx *transaction) plan(ctx context.Context, op string, changes []holdfast.C
 	tx.session.write(p)
 	tx.unmake(p, stored)
 	for _, write := range []func(*pipeline, []holdfast.Changes) error{
-		saveAccounts, updateGrants, updateReservations, insertGrants, insertReservations, saveJobs, insertEntries, tx.saveAnswers, savePayments, insertEvents, erase,
+		saveAccounts, updateGrants, updateReservations, insertGrants, insertReservations, saveJobs, insertEntries, tx.saveAnswers, savePayments, withdrawNotices, insertEvents, putNotices, erase,
 	} {
 		if err := write(p, changes); err != nil {
 			return nil, err

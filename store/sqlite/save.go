@@ -107,6 +107,9 @@ func (tx *transaction) saveAccount(c *connection, op string, changes *holdfast.C
 			return err
 		}
 	}
+	if err := saveNotices(c, op, changes); err != nil {
+		return err
+	}
 	for i := range changes.Events {
 		if err := newEvent(c, a.ID, &changes.Events[i]); err != nil {
 			return err

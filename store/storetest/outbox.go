@@ -28,6 +28,10 @@ func ExerciseOutbox(t *testing.T, open func(t *testing.T) OutboxStore) {
 		run  func(t *testing.T, s OutboxStore)
 	}{
 		{"one holder leads at a time, and a lease that changes hands gets another token", leading},
+		{"notices that are due are found, by account and slot", notices},
+		{"a notice is told once, behind what was told before, or put off, or dropped", settledNotices},
+		{"a notice that is withdrawn is told no more, and another takes its place", withdrawnNotices},
+		{"a notice that is due at the moment at which it is withdrawn is not told", racingNotices},
 		{"what is unpublished comes by account, in the order of writing, with what it tells of", pendingEvents},
 		{"published events get the positions of their project, once", publishing},
 		{"a relay that leads no more publishes nothing", fencedRelay},

@@ -211,6 +211,20 @@ CREATE TABLE holdfast.outbox (
 	PRIMARY KEY (account_id, event_id)
 );
 
+-- What is to be told later, if it is still true then: a notice waits in a slot of its account. Those of work are due soon and
+-- looked for often, the others seldom; both walks go by the account, as the rule wants.
+CREATE TABLE holdfast.notices (
+	account_id     uuid          NOT NULL,
+	slot           uuid          NOT NULL,
+	event_id       uuid          NOT NULL,
+	due_at         timestamptz   NOT NULL,
+	reservation_id uuid,
+	kind           holdfast.word NOT NULL,
+	PRIMARY KEY (account_id, slot)
+) WITH (fillfactor = 80);
+
+CREATE INDEX notices_of_work ON holdfast.notices (account_id, slot, due_at) WHERE reservation_id IS NOT NULL;
+
 -- Lookup tables: small, unique over all accounts, and outside every account.
 
 CREATE TABLE holdfast.projects (

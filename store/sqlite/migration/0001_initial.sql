@@ -234,6 +234,24 @@ CREATE TABLE outbox (
 	CONSTRAINT figure_is_not_negative CHECK (figure >= 0)
 ) STRICT;
 
+-- What is to be told later, if it is still true then: a notice waits in a slot of its account. Those of work are due soon and
+-- looked for often, the others seldom; both walks go by the account, as the rule wants.
+CREATE TABLE notices (
+	account_id     BLOB    NOT NULL,
+	slot           BLOB    NOT NULL,
+	event_id       BLOB    NOT NULL,
+	due_at         INTEGER NOT NULL,
+	reservation_id BLOB,
+	kind           TEXT    NOT NULL,
+	PRIMARY KEY (account_id, slot),
+	CONSTRAINT notice_belongs_to_an_account FOREIGN KEY (account_id) REFERENCES accounts (account_id),
+	CONSTRAINT notice_slot_is_a_uuid CHECK (length(slot) = 16),
+	CONSTRAINT notice_event_is_a_uuid CHECK (length(event_id) = 16),
+	CONSTRAINT notice_has_a_kind CHECK (kind <> '')
+) STRICT;
+
+CREATE INDEX notices_of_work ON notices (account_id, slot, due_at) WHERE reservation_id IS NOT NULL;
+
 -- Lookup tables: small, unique over all accounts, and outside every account.
 
 CREATE TABLE projects (
