@@ -35,7 +35,7 @@ var update = flag.Bool("update", false, "rewrite the golden outputs of testdata/
 //	extend m1 ttl=10m quantity=2 usage=input:9000 token=t1
 //	commit m1 [amount=3 | quantity=1 | usage=input:1000] token=t1      usage= alone names no kind
 //	in_doubt m1 token=t1
-//	release m1 cause=failed token=t1      with "retry" or "unstarted": gives the job back;   end_lost m1
+//	release m1 cause=failed token=t1      with "back" or "unstarted": gives the job back;   end_lost m1
 //	cancel m1
 //	force m1 commit 2 reason="…"          or: force m1 release
 //	refund m1 2 ended=correction reason="…" key=r1
@@ -559,7 +559,7 @@ func (s *script) readReserve(l *line) holdfast.Reserve {
 	if l.has("quantity") {
 		op.Quantity = l.integer(l.option("quantity"))
 	}
-	if l.flag("job") {
+	if l.flag("job") || l.has("attempts") {
 		op.Job = &holdfast.JobRequest{}
 		if l.has("attempts") {
 			op.Job.MaxAttempts = int(l.integer(l.option("attempts")))
@@ -585,7 +585,7 @@ func (s *script) asked(l *line, account string, op holdfast.Operation) string {
 func (s *script) start(l *line, _ []string) string {
 	label := l.word("a reservation")
 	return s.onReservation(l, label, func(id holdfast.ID) holdfast.Operation {
-		return holdfast.Start{ReservationID: id, Worker: l.option("worker"), Token: l.option("token"), Lease: l.duration("lease")}
+		return holdfast.Start{ReservationID: id, Worker: l.option("worker"), Token: l.option("token"), Lease: l.duration("lease"), Claimed: l.flag("claim")}
 	})
 }
 
@@ -625,7 +625,7 @@ func (s *script) release(l *line, _ []string) string {
 	label := l.word("a reservation")
 	return s.onReservation(l, label, func(id holdfast.ID) holdfast.Operation {
 		return holdfast.Release{
-			ReservationID: id, LeaseToken: l.option("token"), Cause: l.option("cause"), Retry: l.flag("retry"), Unstarted: l.flag("unstarted"),
+			ReservationID: id, LeaseToken: l.option("token"), Cause: l.option("cause"), Retry: l.flag("back"), Unstarted: l.flag("unstarted"),
 		}
 	})
 }

@@ -133,8 +133,8 @@ func (job *Job) closeAttempt(end AttemptEnd, cause string, at time.Time) {
 	}
 }
 
-// ClaimableAt is when a worker may claim the reservation's job: at once, or when the lease of another one has lapsed. Zero:
-// there is none to claim.
+// ClaimableAt is when a worker may claim the reservation's job: at once, when the lease of another one has lapsed, or, after
+// an attempt that was given back, when its delay is over. Zero: there is none to claim.
 func (r *Reservation) ClaimableAt() time.Time {
 	switch {
 	case r.Job == nil || !r.Live() || r.InDoubt:
@@ -142,7 +142,22 @@ func (r *Reservation) ClaimableAt() time.Time {
 	case r.State == Running:
 		return r.LeaseExpiresAt
 	}
+	if n := len(r.Job.Attempts); n > 0 {
+		if last := r.Job.Attempts[n-1]; last.End == AttemptFailed || last.End == AttemptCrashed {
+			return last.EndedAt.Add(r.retryDelay(last.EndedAt))
+		}
+	}
 	return r.CreatedAt
+}
+
+// retryDelay doubles with every attempt that counts. At most half of the time is waited that is left to hold the reservation:
+// a job that may be tried again can be.
+func (r *Reservation) retryDelay(from time.Time) time.Duration {
+	delay := FirstRetryDelay
+	for counted := 1; counted < r.Job.Crashes+r.Job.Errors && delay < MaxRetryDelay; counted++ {
+		delay *= 2
+	}
+	return min(delay, MaxRetryDelay, r.HeldUntil().Sub(from)/2).Truncate(time.Microsecond) // as stores keep times
 }
 
 // LastAttempt reports whether the job is running and would not be tried again if its worker were lost.
@@ -206,9 +221,9 @@ func (op Release) cannotGiveBack(r *Reservation) *Problem {
 	return nil
 }
 
-// giveBack puts a job back into its queue, in the place of its age. What has had its attempts, has been held as long as it may,
-// or was asked to stop is released instead. The token stays the last one given out, so that the same call can be repeated,
-// until another worker claims the job.
+// giveBack puts a job back into its queue, in the place of its age, where it can be claimed again after a delay. What has had
+// its attempts, has been held as long as it may, or was asked to stop is released instead. The token stays the last one given
+// out, so that the same call can be repeated, until another worker claims the job.
 func (d *decision) giveBack(r *Reservation, op Release) Outcome {
 	if r.State != Running { // nobody has it, or it was given back before
 		outcome := d.done(r)
@@ -233,7 +248,7 @@ func (d *decision) giveBack(r *Reservation, op Release) Outcome {
 		return d.release(r, op.cause(), "")
 	}
 	r.State, r.LeaseExpiresAt = Reserved, time.Time{}
-	r.moveExpiry(d.now.Add(r.TTL)) // it does not expire only because it must wait again
+	r.moveExpiry(latest(d.now, r.ClaimableAt()).Add(r.TTL)) // it does not expire only because it must wait again
 	d.state.touchReservation(r)
 	return d.done(r)
 }

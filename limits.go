@@ -52,6 +52,8 @@ const (
 	MaxAttempts        = 10
 	DefaultAttempts    = 3
 	KeptAttempts       = 20
+	FirstRetryDelay    = time.Second
+	MaxRetryDelay      = 60 * time.Second
 	MaxClaim           = 50
 	MaxClaimWait       = 50 * time.Second
 	MaxScan            = 500
@@ -95,6 +97,7 @@ func Limits() []Limit {
 		{"payload of a job", n(MaxPayloadBytes) + " bytes of JSON", "what to do and where the material is, not the material"},
 		{"attempts at a job", "1 to " + n(MaxAttempts) + " (default " + n(DefaultAttempts) + ")", "a job that brought down so many workers would bring down the next"},
 		{"attempts kept of a job", n(KeptAttempts), "more than count, since a claim that was given back unstarted does not"},
+		{"delay of a job that was given back", FirstRetryDelay.String() + ", twice as long after each attempt that counts, at most " + MaxRetryDelay.String(), "whatever failed gets time to recover, and the job does not burn its attempts in a second"},
 		{"jobs in one claim", "1 to " + n(MaxClaim), "no worker takes what others could begin"},
 		{"wait of a claim", "at most " + MaxClaimWait.String(), "shorter than proxies keep a silent connection"},
 		{"payment id, refund id", n(MaxPaymentIDBytes) + " bytes", "longer than any provider's"},

@@ -6,13 +6,17 @@ import "time"
 // lapsed can be started again; the old token is then stale for everything.
 //
 // Refuses, in this order: NotFound, AlreadyEnded (also where it has been held as long as it may be, and expires with this
-// command, or was a job's last attempt, and is released with it), AlreadyRunning.
+// command, or was a job's last attempt, and is released with it), AlreadyRunning (of a claim also where the job is not
+// claimable yet).
 type Start struct {
 	base
 	ReservationID ID
 	Worker        string
 	Lease         time.Duration // 0: DefaultLease
 	Token         string        // random; the engine makes it, the same for every attempt
+	// Claimed says that the job was found in its queue, as the engine's Claim does: what it was found by may be old, so
+	// here is looked again whether it can be claimed. Whoever starts by the reservation's id need not wait for a delay.
+	Claimed bool
 }
 
 // Name is "start".
@@ -39,7 +43,7 @@ func (op Start) decide(d *decision) Outcome {
 	if r.State == Running && r.LeaseToken == op.Token {
 		return d.leased(r) // its own retry, after a commit in doubt
 	}
-	if r.State == Running && (r.InDoubt || d.now.Before(r.LeaseExpiresAt)) {
+	if r.State == Running && (r.InDoubt || d.now.Before(r.LeaseExpiresAt)) || op.Claimed && d.now.Before(r.ClaimableAt()) {
 		return d.refuseWith(AlreadyRunning, r)
 	}
 	if d.outlived(r) || d.crashed(r) {

@@ -54,13 +54,25 @@ func (s *script) reservationStatement(label string, done result) string {
 		parts = append(parts, "lease "+done.Lease.Token+" until "+moment(done.Lease.ExpiresAt))
 	}
 	if r.Live() {
-		parts = append(parts, "until "+moment(r.ExpiresAt))
+		parts = append(parts, "until "+moment(r.ExpiresAt), jobStatement(r))
 	}
 	if settled := done.Settlement; settled != nil && !settled.MayContinue && done.operation != "refund" {
 		parts = append(parts, "may not continue")
 	}
 	parts = append(parts, balanceStatement(done.Balance), s.sideEffects(r.ID, done))
 	return statement(parts...)
+}
+
+// jobStatement tells when the job can be claimed, and how often it has failed.
+func jobStatement(r *holdfast.Reservation) string {
+	if r.Job == nil {
+		return ""
+	}
+	text := "job claimable " + moment(r.ClaimableAt())
+	if failed := figures("crashes", holdfast.Amount(r.Job.Crashes), "errors", holdfast.Amount(r.Job.Errors)); failed != "" {
+		text += ", " + failed
+	}
+	return text
 }
 
 func (s *script) headline(label string, r *holdfast.Reservation, done result) string {

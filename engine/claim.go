@@ -121,7 +121,7 @@ func (c *claiming) start(ctx context.Context, hints []store.JobRef) ([]Claimed, 
 	}
 	commands := make([]holdfast.Command, len(hints))
 	for i, job := range hints {
-		commands[i] = c.command(job, holdfast.Start{ReservationID: job.ID, Worker: c.request.Worker, Lease: c.request.Lease})
+		commands[i] = c.command(job, holdfast.Start{ReservationID: job.ID, Worker: c.request.Worker, Lease: c.request.Lease, Claimed: true})
 	}
 	// Whoever leaves now must not leave leases behind that nobody knows of.
 	results := c.engine.SubmitAll(context.WithoutCancel(ctx), commands)
@@ -279,10 +279,11 @@ func (c *claims) wake(queue queueName) {
 	}
 }
 
-// tell wakes a claim where a saved outcome has put a job into its queue.
-func (c *claims) tell(project string, outcome *holdfast.Outcome) {
+// tell wakes a claim where a saved outcome has put a job into its queue. One that must wait first wakes nobody: claims look
+// again by themselves.
+func (c *claims) tell(project string, outcome *holdfast.Outcome, now func() time.Time) {
 	r := outcome.Reservation
-	if r == nil || r.Job == nil || r.State != holdfast.Reserved || outcome.Refused() || outcome.DryRun {
+	if r == nil || r.Job == nil || r.State != holdfast.Reserved || outcome.Refused() || outcome.DryRun || r.ClaimableAt().After(now()) {
 		return
 	}
 	c.mu.Lock()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -210,9 +211,24 @@ func TestTheSweeperReleasesAJobWhoseLastAttemptWasLost(t *testing.T) {
 	})
 }
 
+// still is a clock that stands until it is moved.
+type still struct{ passed atomic.Int64 }
+
+func (c *still) stop(o *engine.Options) {
+	at := time.Now()
+	o.Now = func() time.Time { return at.Add(time.Duration(c.passed.Load())) }
+}
+
+func (c *still) pass(d time.Duration) { c.passed.Add(int64(d)) }
+
+func unstarted(id holdfast.ID, token string) holdfast.Operation {
+	return holdfast.Release{ReservationID: id, LeaseToken: token, Unstarted: true}
+}
+
 func TestAJobIsGivenBackAndTriedAgainAndErrorsAreCountedApart(t *testing.T) {
 	eachStore(t, func(t *testing.T, s store.Store) {
-		h := open(t, s)
+		clock := &still{}
+		h := open(t, s, clock.stop)
 		h.has("ann", 5)
 		h.job("ann", "m", 2)
 		h.job("ann", "n", 2)
@@ -229,7 +245,11 @@ func TestAJobIsGivenBackAndTriedAgainAndErrorsAreCountedApart(t *testing.T) {
 		}).Reason; got != holdfast.StaleLease {
 			t.Errorf("a commit by somebody who never had it: %q", got)
 		}
-		job = h.wantPayloads(h.claim("w2", 1), `"m"`)[0]
+		clock.pass(time.Second - time.Microsecond)
+		other := h.wantPayloads(h.claim("w2", 50), `"n"`)[0] // whatever made the first one fail gets a second to recover
+		h.done(h.on(other, unstarted))
+		clock.pass(time.Microsecond)
+		job = h.wantPayloads(h.claim("w2", 1), `"m"`)[0] // in its place again
 		job.Outcome.Reservation = h.done(h.on(job, retryIt("timeout"))).Reservation
 		r := job.Outcome.Reservation
 		if r.State != holdfast.Released || r.Cause != "timeout" || r.Job.Errors != 2 || r.Job.Crashes != 0 {
@@ -241,16 +261,49 @@ func TestAJobIsGivenBackAndTriedAgainAndErrorsAreCountedApart(t *testing.T) {
 		// What was claimed and never begun does not count.
 		for range 5 {
 			job = h.wantPayloads(h.claim("w3", 1), `"n"`)[0]
-			h.done(h.on(job, func(id holdfast.ID, token string) holdfast.Operation {
-				return holdfast.Release{ReservationID: id, LeaseToken: token, Unstarted: true}
-			}))
+			h.done(h.on(job, unstarted))
 		}
 		job = h.wantPayloads(h.claim("w4", 1), `"n"`)[0]
-		if j := job.Outcome.Reservation.Job; j.Errors+j.Crashes != 0 || job.Outcome.Reservation.Attempts != 6 {
+		if j := job.Outcome.Reservation.Job; j.Errors+j.Crashes != 0 || job.Outcome.Reservation.Attempts != 7 {
 			t.Errorf("unstarted claims count: %+v", j)
 		}
 		h.done(h.on(job, commitIt))
 		h.wantBalance("ann", "available=4 held=0 active=0")
+		h.verify()
+	})
+}
+
+// stale is a store whose hints are those of an earlier moment: as they are by the time that a busy server comes to them.
+type stale struct {
+	store.Store
+	store.Jobs
+	hints []store.JobRef
+}
+
+func (s *stale) ClaimableJobs(_ context.Context, q store.JobQuery) ([]store.JobRef, error) {
+	if !q.After.ID.IsZero() {
+		return nil, nil
+	}
+	return s.hints, nil
+}
+
+// What fails at once would otherwise burn its attempts between the look of another server and its claim.
+func TestAJobThatWasGivenBackWaitsAlsoForAClaimThatSawItBefore(t *testing.T) {
+	eachStore(t, func(t *testing.T, s store.Store) {
+		old := &stale{Store: s, Jobs: s.(store.Jobs)}
+		clock := &still{}
+		h := open(t, old, clock.stop)
+		h.has("ann", 5)
+		made := h.job("ann", "m", 3)
+		old.hints = []store.JobRef{{Account: made.Owner.ID, ID: made.Reservation.ID, Project: "p", CreatedAt: made.Reservation.CreatedAt}}
+		for _, delay := range []time.Duration{time.Second, 2 * time.Second} {
+			job := h.wantPayloads(h.claim("w1", 1), `"m"`)[0]
+			h.done(h.on(job, retryIt("failed")))
+			clock.pass(delay - time.Microsecond)
+			h.wantPayloads(h.claim("w2", 1), ``)
+			clock.pass(time.Microsecond)
+		}
+		h.done(h.on(h.wantPayloads(h.claim("w3", 1), `"m"`)[0], commitIt))
 		h.verify()
 	})
 }

@@ -294,7 +294,7 @@ func (a *attempt) run(ctx context.Context) error {
 				continue
 			}
 			e.options.Observer.Decided(p.command.Do.Name(), outcome.Reason, outcome.Replayed)
-			e.claims.tell(p.command.Project, &outcome)
+			e.claims.tell(p.command.Project, &outcome, e.Now)
 			p.reply(answer{outcome: outcome})
 		}
 		r.group.commands, r.group.again = nil, r.again

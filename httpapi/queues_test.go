@@ -95,6 +95,10 @@ func TestAJobIsReservedClaimedAndCommitted(t *testing.T) {
 	if given.text("state") != "reserved" || given.body["changed"] != true {
 		t.Errorf("given back: %s", given.raw)
 	}
+	if early := claimed(s.post(textQueue, "", `{"worker": "w2"}`)); len(early) != 0 {
+		t.Errorf("claimed before its delay was over: %v", early)
+	}
+	s.engine.pass(time.Second)
 	again := claimed(s.post(textQueue, "", `{"worker": "w2"}`))[0]
 	if fmt.Sprint(again["attempt"]) != "2" || again["lease_token"] == token {
 		t.Errorf("claimed again %v", again)

@@ -115,6 +115,15 @@ func claimableJobs(t *testing.T, o Opened) {
 	ended.Refunded = 0
 	bob.Account.Version = 2
 	must(t, save(t, o.Store, bob))
+
+	// One is given back, and waits for a second.
+	given := running(1, 60)
+	given.State, given.LeaseExpiresAt = holdfast.Reserved, time.Time{}
+	given.Job.Errors, given.Job.Attempts = 1, []holdfast.Attempt{{No: 1, StartedAt: at(20), EndedAt: at(22), End: holdfast.AttemptFailed}}
+	bob.Account.Version, bob.Reservations = 3, []*holdfast.Reservation{given}
+	must(t, save(t, o.Store, bob))
+	same(t, "before the delay is over", claimable(t, o, store.JobQuery{At: at(23).Add(-time.Microsecond)}), ids(3))
+	same(t, "after it", claimable(t, o, store.JobQuery{At: at(23)}), ids(1, 3))
 }
 
 func lostJobs(t *testing.T, o Opened) {

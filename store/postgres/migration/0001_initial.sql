@@ -142,7 +142,7 @@ CREATE TABLE holdfast.jobs (
 	account_id     uuid        NOT NULL,
 	reservation_id uuid        NOT NULL,
 	created_at     timestamptz NOT NULL, -- the reservation's: the job's place in the queue
-	claimable_at   timestamptz,          -- of a running one, when its lease lapses; NULL: nobody may claim it (in doubt)
+	claimable_at   timestamptz,          -- of a running one, when its lease lapses; of one given back, when its delay is over; NULL: nobody may claim it (in doubt)
 	last_attempt   boolean     NOT NULL, -- it runs, and is not given away again
 	project        text        NOT NULL,
 	queue          text        NOT NULL,

@@ -148,7 +148,7 @@ CREATE TABLE jobs (
 	account_id     BLOB    NOT NULL,
 	reservation_id BLOB    NOT NULL,
 	created_at     INTEGER NOT NULL, -- the reservation's: the job's place in the queue
-	claimable_at   INTEGER,          -- of a running one, when its lease lapses; NULL: nobody may claim it (in doubt)
+	claimable_at   INTEGER,          -- of a running one, when its lease lapses; of one given back, when its delay is over; NULL: nobody may claim it (in doubt)
 	last_attempt   INTEGER NOT NULL, -- it runs, and is not given away again
 	project        TEXT    NOT NULL,
 	queue          TEXT    NOT NULL,
