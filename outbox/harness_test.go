@@ -185,7 +185,7 @@ func (m *memo) distinct() (events []Event) {
 // until waits until so many distinct events came.
 func (m *memo) until(t *testing.T, count int) []Event {
 	t.Helper()
-	patience := time.NewTimer(time.Minute)
+	patience := time.NewTimer(time.Minute) // without anything new
 	defer patience.Stop()
 	for {
 		m.mu.Lock()
@@ -196,6 +196,7 @@ func (m *memo) until(t *testing.T, count int) []Event {
 		}
 		select {
 		case <-changed:
+			patience.Reset(time.Minute)
 		case <-patience.C:
 			t.Fatalf("%d of %d events came", len(m.distinct()), count)
 		}

@@ -38,6 +38,8 @@ type Options struct {
 	// Holder names this process in the lease. Empty: a random one. Where only one process at a time can have the database,
 	// a fixed one spares a restart the wait for the lease of its predecessor.
 	Holder string
+	// AnswerFor is how long an attempt to deliver to an endpoint may take in all, names and connecting included; 0: 15 s.
+	AnswerFor time.Duration
 	// Every is how often is looked for something to do where there was nothing; 0: 250 ms.
 	Every time.Duration
 	// Version of the program, for the User-Agent.
@@ -77,6 +79,9 @@ func New(s Store, options Options) *Relay {
 	if options.Every == 0 {
 		options.Every = defaultEvery
 	}
+	if options.AnswerFor == 0 {
+		options.AnswerFor = defaultAnswer
+	}
 	if options.Holder == "" {
 		options.Holder = rand.Text()
 	}
@@ -92,7 +97,7 @@ func New(s Store, options Options) *Relay {
 	if options.Now == nil {
 		options.Now = time.Now
 	}
-	return &Relay{store: s, options: options, sender: newSender(options.Guard, options.Version), stuck: map[holdfast.AccountID]time.Time{}}
+	return &Relay{store: s, options: options, sender: newSender(options.Guard, options.Version, options.AnswerFor), stuck: map[holdfast.AccountID]time.Time{}}
 }
 
 type nobody struct{}

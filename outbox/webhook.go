@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	answerFor       = 15 * time.Second // an attempt in all, names and connecting included
+	defaultAnswer   = 15 * time.Second // an attempt in all, names and connecting included
 	mostAnswerBytes = 64 << 10         // read of an answer, so that the connection can be used again; more closes it
 	mostHeaderBytes = 16 << 10
 )
@@ -29,9 +29,10 @@ const (
 type sender struct {
 	encrypted, plain http.RoundTripper
 	agent            string
+	answerFor        time.Duration
 }
 
-func newSender(guard Guard, version string) *sender {
+func newSender(guard Guard, version string, answerFor time.Duration) *sender {
 	transport := func(encrypted bool) *http.Transport {
 		return &http.Transport{
 			Proxy:       nil, // a proxy of the environment would connect to what the guard refuses
@@ -40,7 +41,7 @@ func newSender(guard Guard, version string) *sender {
 			MaxIdleConns: mostAtOnce, MaxIdleConnsPerHost: mostPerEndpoint, IdleConnTimeout: 30 * time.Second, DisableCompression: true,
 		}
 	}
-	return &sender{encrypted: transport(true), plain: transport(false), agent: "holdfast-webhooks/" + version}
+	return &sender{encrypted: transport(true), plain: transport(false), agent: "holdfast-webhooks/" + version, answerFor: answerFor}
 }
 
 // close lets idle connections go.
@@ -72,7 +73,7 @@ const (
 
 // send posts one event, and follows nothing.
 func (s *sender) send(ctx context.Context, to *store.Endpoint, event *Event, now time.Time) result {
-	ctx, cancel := context.WithTimeout(ctx, answerFor)
+	ctx, cancel := context.WithTimeout(ctx, s.answerFor)
 	defer cancel()
 	body, err := json.Marshal(event)
 	if err != nil {

@@ -80,6 +80,7 @@ func TestDeliveriesAreSignedAsTheStandardsOwnLibraryVerifies(t *testing.T) {
 	}
 }
 
+// Case 51, for every kind of address that is not public.
 func TestOnlyPublicAddressesAndAllowedNetworksAreConnectedTo(t *testing.T) {
 	allow, err := ParseAllow("10.1.0.0/16, fd00:1::/32 192.168.7.7")
 	must(t, err)
@@ -110,8 +111,8 @@ func TestOnlyPublicAddressesAndAllowedNetworksAreConnectedTo(t *testing.T) {
 	}
 }
 
-// TestTheAddressIsLookedAtWhenItIsConnectedTo asks for names and for addresses written in every way: whatever was looked
-// at before, the guard sees what the socket is about to connect to.
+// Case 51, for names that change, and for addresses written in every way: whatever was looked at before, the guard sees what
+// the socket is about to connect to.
 func TestTheAddressIsLookedAtWhenItIsConnectedTo(t *testing.T) {
 	var connections atomic.Int32
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -126,7 +127,7 @@ func TestTheAddressIsLookedAtWhenItIsConnectedTo(t *testing.T) {
 	_, port, err := net.SplitHostPort(listener.Addr().String())
 	must(t, err)
 	t.Setenv("HTTPS_PROXY", "http://"+listener.Addr().String()) // of no interest
-	s := newSender(Guard{}, "test")
+	s := newSender(Guard{}, "test", defaultAnswer)
 	defer s.close()
 	for _, host := range []string{"localhost", "127.0.0.1", "[::ffff:127.0.0.1]", "0.0.0.0", "[::]", "[::1]"} {
 		for _, scheme := range []string{"https", "http"} {
@@ -141,7 +142,7 @@ func TestTheAddressIsLookedAtWhenItIsConnectedTo(t *testing.T) {
 		t.Errorf("%d connections were made", connections.Load())
 	}
 	to := &store.Endpoint{URL: "http://127.0.0.1:" + port, Secrets: []string{newSecret()}}
-	allowed := newSender(Guard{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}}, "test")
+	allowed := newSender(Guard{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}}, "test", defaultAnswer)
 	defer allowed.close()
 	if got := allowed.send(t.Context(), to, &Event{ID: "evt_1"}, time.Now()); got.problem == problemAddress || connections.Load() == 0 {
 		t.Errorf("an allowed network: %+v", got)
@@ -167,6 +168,7 @@ func TestAnAddressThatNoEndpointMayHaveIsRefusedWithAHint(t *testing.T) {
 	}
 }
 
+// Case 51, for redirects: the attempt has failed, and nobody else is connected to.
 func TestRedirectsAreNotFollowedAndAnswersAreBounded(t *testing.T) {
 	var elsewhere atomic.Int32
 	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { elsewhere.Add(1) }))
@@ -189,7 +191,7 @@ func TestRedirectsAreNotFollowedAndAnswersAreBounded(t *testing.T) {
 		}
 	}))
 	defer s.Close()
-	sender := newSender(Guard{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}, "test")
+	sender := newSender(Guard{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}, "test", defaultAnswer)
 	defer sender.close()
 	for path, wanted := range map[string]result{
 		"/":         {status: 200},
@@ -372,6 +374,7 @@ func TestRetryAfterIsHonoured(t *testing.T) {
 	})
 }
 
+// Case 50: disabled, then enabled.
 func TestAnEndpointThatIsGoneIsPausedAndKeepsItsQueue(t *testing.T) {
 	var gone, taken atomic.Int32
 	back := atomic.Bool{}
