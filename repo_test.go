@@ -288,6 +288,7 @@ var arrows = map[string][]string{
 	"payment":               {".", "store"},
 	"payment/stripe":        {".", "payment"},
 	"payment/telegramstars": {".", "payment"},
+	"telegram/initdata":     {},
 	"client":                {".", "engine"},
 	"jobs":                  {".", "engine"},
 	"metrics":               {".", "engine", "store"},
