@@ -184,6 +184,11 @@ func TestEveryTextOfTheCodeIsInTheFilesAndEveryTextOfTheFilesInTheCode(t *testin
 			t.Errorf("%s has no text", kind)
 		}
 	}
+	for _, reason := range PreCheckoutReasons() {
+		if en[reason.sentence()] == nil {
+			t.Errorf("%s has no text", reason)
+		}
+	}
 	for name := range en {
 		family := name[:strings.LastIndex(name, ".")+1] // "month.", "accident."
 		if !all[name] && (family == "" || !all[family]) {

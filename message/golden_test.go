@@ -187,6 +187,14 @@ func TestEveryReasonEndingAndAccidentHasItsTextInBothLanguages(t *testing.T) {
 			fmt.Fprintln(&written, text)
 		}
 	}
+	for _, reason := range PreCheckoutReasons() {
+		fmt.Fprintf(&written, "\n# payment stopped: %s\n", reason)
+		for _, reader := range []Reader{english(), russian()} {
+			text := texts.PreCheckout(reader, reason, reset, noon)
+			checkShape(t, text)
+			fmt.Fprintln(&written, text)
+		}
+	}
 	written.WriteString("\n# titles\n")
 	for _, info := range holdfast.Reasons() {
 		fmt.Fprintf(&written, "%s: %s\n", info.Reason, texts.Title(info.Reason))

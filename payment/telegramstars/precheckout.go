@@ -24,6 +24,13 @@ const (
 	AlreadySubscribed Reason = "already_subscribed" // the plan is paid until Answer.Until
 )
 
+// Reasons lists every reason, in the order in which they win.
+func Reasons() []Reason {
+	return []Reason{
+		TryAgain, WrongCurrency, OrderUnknown, WrongPerson, OrderPaid, NotSold, PriceChanged, AccountBlocked, AlreadySubscribed,
+	}
+}
+
 // Answer is what to answer a pre-checkout query.
 type Answer struct {
 	OK     bool
