@@ -293,6 +293,7 @@ var arrows = map[string][]string{
 	"jobs":                  {".", "engine"},
 	"metrics":               {".", "engine", "store"},
 	"outbox":                {".", "store"},
+	"telegram/inbox":        {"store"},
 	"bench":                 {".", "engine", "store", "store/sqlite", "store/postgres", "httpapi", "message", "internal/pgtest"},
 
 	"store/postgres": {".", "store", "store/postgres/migration"},

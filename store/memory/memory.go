@@ -25,6 +25,7 @@ type Store struct {
 	accounts map[holdfast.AccountID]*account
 	lookups
 	relayed
+	chats
 }
 
 var _ store.Store = (*Store)(nil)
@@ -54,6 +55,7 @@ func Open() *Store {
 			names: map[paymentKey]string{}, orders: map[store.OrderName]store.Order{},
 		},
 		relayed: newRelayed(),
+		chats:   newChats(),
 	}
 	s.writer <- struct{}{}
 	return s
