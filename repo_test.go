@@ -289,6 +289,7 @@ var arrows = map[string][]string{
 	"payment/stripe":        {".", "payment"},
 	"payment/telegramstars": {".", "payment"},
 	"telegram/initdata":     {},
+	"telegram/botapi":       {"payment/telegramstars"},
 	"client":                {".", "engine"},
 	"jobs":                  {".", "engine"},
 	"metrics":               {".", "engine", "store"},
