@@ -91,10 +91,10 @@ func New(options Options) (*Client, error) {
 // call is what the client has to know of a call beside its arguments.
 type call struct {
 	method string
-	chat   Chat // 0: none
-	paced  bool // it counts against Telegram's limits, and waits for its turn
-	repeat bool // doing it twice does no harm
-	within time.Duration
+	chat   Chat
+	paced  bool          // it counts against Telegram's limits, and waits for its turn
+	repeat bool          // doing it twice does no harm
+	within time.Duration // one try; 0: callWithin
 }
 
 // do makes a call. The function may be called more than once, for the chat that it is given.
@@ -114,18 +114,18 @@ func (c *Client) do(ctx context.Context, call call, once func(ctx context.Contex
 			return nil
 		case errors.As(err, &moved) && !followed:
 			call.chat, followed = moved.to, true
+		case errors.As(err, &moved):
+			return rejected(call.method, "%s once more", moved)
 		case errors.As(err, &asked):
 			c.log.Warn("telegram asks for a pause", "method", call.method, "chat", call.chat, "wait", asked.Wait)
-			c.limiter.Block(call.chat, asked.Wait)
 			if call.paced {
-				continue // the limiter waits
-			}
-			if err := sleep(ctx, asked.Wait); err != nil {
+				c.limiter.pause(call.chat, asked.Wait) // and waits at the next turn
+			} else if err := sleep(ctx, asked.Wait); err != nil {
 				return err
 			}
-		case try < tries && (errors.Is(err, ErrUnavailable) || call.repeat && errors.Is(err, ErrUncertain)) && ctx.Err() == nil:
+		case try < tries && (errors.Is(err, ErrUnavailable) || call.repeat && errors.Is(err, ErrUncertain)):
 			if sleep(ctx, pause) != nil {
-				return err // how it failed says more than that there was no time left
+				return err // how it failed says more than that there is no time left
 			}
 			pause *= 2
 			try++
@@ -140,9 +140,14 @@ func (c *Client) once(ctx context.Context, call call, once func(ctx context.Cont
 	if within == 0 {
 		within = callWithin
 	}
-	ctx, cancel := context.WithTimeout(ctx, within)
+	try, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	return c.send.judge(call.method, once(ctx, call.chat))
+	err := c.send.judge(call.method, once(try, call.chat))
+	var failed *Error
+	if errors.As(err, &failed) && ctx.Err() != nil {
+		failed.cause = context.Cause(ctx)
+	}
+	return err
 }
 
 // sleep waits. Where the context would end before, it says so at once.
@@ -156,6 +161,6 @@ func sleep(ctx context.Context, length time.Duration) error {
 	case <-timer.C:
 		return nil
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return notInTime(ctx)
 	}
 }

@@ -1,19 +1,22 @@
 package botapi
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 )
 
-// The kinds of errors, for errors.Is. A call ends in one of them, in *RetryAfter, or in the cause of its context's end.
+// The kinds of errors, for errors.Is. A call that fails ends in one of them, or in *RetryAfter. Where it was the context that
+// ended, the error is of a kind and has the context's cause, too.
 var (
 	// ErrBlocked: nothing can be sent to that chat, and trying again would not help: the person has blocked the bot or is
 	// gone, or the group does not let it write.
 	ErrBlocked = errors.New("the chat cannot be written to")
-	// ErrNoMessage: the message that was to be edited is not there, or cannot be edited any more.
+	// ErrNoMessage: the message is not there, or too old to be edited or deleted.
 	ErrNoMessage = errors.New("there is no such message")
 	// ErrRejected: Telegram, or this package before it, does not accept the call as it is.
 	ErrRejected = errors.New("rejected")
@@ -21,8 +24,8 @@ var (
 	ErrToken = errors.New("the bot's token is not valid")
 	// ErrConflict: updates are asked for while a webhook is set, or by two at once.
 	ErrConflict = errors.New("another one receives the updates")
-	// ErrUnavailable: Telegram could not be reached; nothing was done.
-	ErrUnavailable = errors.New("the Bot API cannot be reached")
+	// ErrUnavailable: Telegram could not be reached, or not in time; nothing was done.
+	ErrUnavailable = errors.New("the Bot API was not reached")
 	// ErrUncertain: there was no usable answer, so it may have been done or not.
 	ErrUncertain = errors.New("no answer of the Bot API: it may have been done")
 )
@@ -33,7 +36,7 @@ type RetryAfter struct {
 }
 
 // Error says how long.
-func (e *RetryAfter) Error() string { return fmt.Sprintf("telegram asks to wait %s", e.Wait) }
+func (e *RetryAfter) Error() string { return fmt.Sprintf("the call would have to wait %s", e.Wait) }
 
 // Error is a call that failed: which, how, and in whose words.
 type Error struct {
@@ -46,10 +49,14 @@ type Error struct {
 
 // Error tells all of it.
 func (e *Error) Error() string {
-	if e.Code == 0 {
-		return fmt.Sprintf("%s: %s: %s", e.Method, e.Kind, e.Description)
+	text := e.Kind.Error() + ": "
+	if e.Method != "" {
+		text = e.Method + ": " + text
 	}
-	return fmt.Sprintf("%s: %s: %d %s", e.Method, e.Kind, e.Code, e.Description)
+	if e.Code != 0 {
+		text += strconv.Itoa(e.Code) + " "
+	}
+	return text + e.Description
 }
 
 // Unwrap makes errors.Is find the kind, and what ended the call.
@@ -69,6 +76,12 @@ func Temporary(err error) bool {
 // rejected is an error about what was never sent.
 func rejected(method, format string, arguments ...any) error {
 	return &Error{Method: method, Kind: ErrRejected, Description: fmt.Sprintf(format, arguments...)}
+}
+
+// notInTime is the error of a call that was not made before its context ended.
+func notInTime(ctx context.Context) error {
+	cause := context.Cause(ctx)
+	return &Error{Kind: ErrUnavailable, Description: cause.Error(), cause: cause}
 }
 
 // movedError says that a group has become a supergroup, with another id.

@@ -25,8 +25,10 @@ func WithPriority(ctx context.Context, p Priority) context.Context {
 }
 
 func priorityOf(ctx context.Context) Priority {
-	p, _ := ctx.Value(priorityKey{}).(Priority)
-	return p
+	if ctx.Value(priorityKey{}) == Notice {
+		return Notice
+	}
+	return Reply
 }
 
 // Telegram's limits, as its FAQ names them; the exact ones are not known. About a message a second in a chat, with bursts; 20 a
@@ -44,8 +46,8 @@ const chatsUntilAll = 3
 // What is known of chats is forgotten when there are so many of them, as far as it does not matter any more.
 const chatsKept = 1024
 
-// Limiter lets the calls of a bot through no faster than Telegram takes them: in order, replies before notices. One bot has
-// one limiter in a process; Telegram's own pauses, which Block is told, are what keeps several processes apart.
+// Limiter lets the calls of a bot through no faster than Telegram takes them: in order, replies before notices. All clients of
+// one bot in a process should share it. Between processes nothing but the pauses that Telegram asks for is in common.
 type Limiter struct {
 	mu      sync.Mutex
 	waiting [priorities]*list.List // of *turn, in order
@@ -78,32 +80,29 @@ func NewLimiter() *Limiter {
 	return l
 }
 
-// Block lets nothing through to a chat for a while; 0: to nobody.
-func (l *Limiter) Block(chat Chat, wait time.Duration) {
+// pause lets nothing through to a chat for as long as Telegram asks.
+func (l *Limiter) pause(chat Chat, wait time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
 	until := now.Add(wait)
-	if chat != 0 {
-		c := l.chat(chat)
-		c.blocked = later(c.blocked, until)
-		pausing := 0
-		for _, c := range l.chats {
-			if c.blocked.After(now) {
-				pausing++
-			}
-		}
-		if pausing < chatsUntilAll {
-			return
+	paced := l.chat(chat)
+	paced.blocked = later(paced.blocked, until)
+	pausing := 0
+	for _, c := range l.chats {
+		if c.blocked.After(now) {
+			pausing++
 		}
 	}
-	l.blocked = later(l.blocked, until)
+	if pausing >= chatsUntilAll {
+		l.blocked = later(l.blocked, until)
+	}
 }
 
-// wait returns when it is the caller's turn, or an error: *RetryAfter where it cannot be before the context's deadline.
+// wait returns when it is the caller's turn, or an error: *RetryAfter where that cannot be before the context's deadline.
 func (l *Limiter) wait(ctx context.Context, chat Chat, p Priority) error {
-	if err := ctx.Err(); err != nil {
-		return context.Cause(ctx)
+	if ctx.Err() != nil {
+		return notInTime(ctx)
 	}
 	l.mu.Lock()
 	now := time.Now()
@@ -130,16 +129,16 @@ func (l *Limiter) wait(ctx context.Context, chat Chat, p Priority) error {
 	default:
 	}
 	l.waiting[p].Remove(place)
-	return context.Cause(ctx)
+	return notInTime(ctx)
 }
 
-// idle reports whether something that is worth nothing later may go out to a chat now, and counts it against the bot's limit.
+// idle reports whether something that is worth nothing later may go out to a chat now, and counts it for the bot. It does not
+// count for the chat: what is worth more would wait for it.
 func (l *Limiter) idle(chat Chat) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
-	c := l.chat(chat)
-	if l.waiting[Reply].Len() > 0 || l.blocked.After(now) || c.blocked.After(now) || l.all.free().After(now) {
+	if l.waiting[Reply].Len() > 0 || l.wall(Reply).After(now) || l.chat(chat).blocked.After(now) {
 		return false
 	}
 	l.all.take(now)
@@ -149,16 +148,20 @@ func (l *Limiter) idle(chat Chat) bool {
 // advance lets through all whose turn it is, and sets the timer for the next.
 func (l *Limiter) advance(now time.Time) {
 	var next time.Time
-	full := false // nobody further can go now, so nobody further is looked at
+	sooner := func(at time.Time) {
+		if next.IsZero() || at.Before(next) {
+			next = at
+		}
+	}
 	for p := range priorities {
-		for place := l.waiting[p].Front(); place != nil && !full; {
+		for place := l.waiting[p].Front(); place != nil; {
+			if wall := l.wall(p); wall.After(now) {
+				sooner(wall)
+				break // none of the others can go either
+			}
 			t, following := place.Value.(*turn), place.Next()
-			free := l.free(t.chat, p, now)
-			if free.After(now) {
-				if next.IsZero() || free.Before(next) {
-					next = free
-				}
-				full = l.blocked.After(now) || l.all.free().After(now)
+			if free := l.free(t.chat, p, now); free.After(now) {
+				sooner(free)
 			} else {
 				l.waiting[p].Remove(place)
 				l.take(t.chat, p, now)
@@ -167,31 +170,32 @@ func (l *Limiter) advance(now time.Time) {
 			place = following
 		}
 	}
-	if next.IsZero() {
-		return
-	}
-	if l.timer == nil {
+	switch {
+	case next.IsZero():
+	case l.timer == nil:
 		l.timer = time.AfterFunc(next.Sub(now), func() {
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			l.advance(time.Now())
 		})
-		return
+	default:
+		l.timer.Reset(next.Sub(now))
 	}
-	l.timer.Reset(next.Sub(now))
+}
+
+// wall says until when nothing of a priority goes out, to whomever.
+func (l *Limiter) wall(p Priority) time.Time {
+	wall := later(l.blocked, l.all.free())
+	if p == Notice {
+		wall = later(wall, l.notices.free())
+	}
+	return wall
 }
 
 // free says from when on a call may go out, as far as it is known now.
 func (l *Limiter) free(chat Chat, p Priority, now time.Time) time.Time {
-	free := later(now, later(l.blocked, l.all.free()))
-	if p == Notice {
-		free = later(free, l.notices.free())
-	}
-	if chat == 0 {
-		return free
-	}
 	c := l.chat(chat)
-	free = later(free, later(c.blocked, c.short.free()))
+	free := later(later(now, l.wall(p)), later(c.blocked, c.short.free()))
 	if chat < 0 {
 		free = later(free, c.minute.free())
 	}
@@ -202,9 +206,6 @@ func (l *Limiter) take(chat Chat, p Priority, now time.Time) {
 	l.all.take(now)
 	if p == Notice {
 		l.notices.take(now)
-	}
-	if chat == 0 {
-		return
 	}
 	c := l.chat(chat)
 	c.short.take(now)

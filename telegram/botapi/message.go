@@ -140,6 +140,9 @@ func (c *Client) Edit(ctx context.Context, e Edit) error {
 		return err
 	}
 	params := &bot.EditMessageTextParams{MessageID: e.Message, Text: Shorten(e.Text, MaxText, e.HTML), ParseMode: mode(e.HTML), ReplyMarkup: keyboard}
+	if params.Text == "" {
+		return rejected("editMessageText", "there is no text")
+	}
 	err = c.do(ctx, call{method: "editMessageText", chat: e.Chat, paced: true, repeat: true}, func(ctx context.Context, chat Chat) error {
 		params.ChatID = chat
 		_, err := c.bot.EditMessageText(ctx, params)
@@ -174,9 +177,13 @@ func (c *Client) ChatAction(ctx context.Context, chat Chat, thread int, action s
 		return err
 	})
 	var asked *RetryAfter
-	if errors.As(err, &asked) {
-		c.limiter.Block(chat, asked.Wait)
+	var moved *movedError
+	switch {
+	case errors.As(err, &asked):
+		c.limiter.pause(chat, asked.Wait)
 		return nil
+	case errors.As(err, &moved):
+		return nil // the next message follows
 	}
 	return err
 }

@@ -6,112 +6,144 @@ import (
 	"unicode/utf8"
 )
 
-// Split makes of a text the pieces of at most that many UTF-16 units as Telegram counts them: without the tags of HTML, and
-// with each of its entities as one character. It splits between paragraphs, else lines, else words, else characters; in HTML
-// tags that are open at a border are closed before it and opened again behind it. What is empty or blank has no pieces.
-func Split(text string, limit int, html bool) []string {
-	var pieces []string
+// Split makes of a text pieces of at most that many UTF-16 units as Telegram counts them: without the tags of HTML, and each
+// of its entities as one character. It splits between paragraphs, else lines, else words, else characters; in HTML the tags
+// that are open at a border are closed before it and opened again behind it. A blank text has no pieces.
+func Split(text string, limit int, html bool) (pieces []string) {
 	for text != "" {
 		var piece string
-		piece, text = Cut(text, limit, html)
-		if piece != "" {
+		if piece, text = Cut(text, limit, html); piece != "" {
 			pieces = append(pieces, piece)
 		}
 	}
 	return pieces
 }
 
-// Cut takes the first piece of a text off, as Split does.
-func Cut(text string, limit int, html bool) (piece, rest string) {
-	text = strings.TrimSpace(text)
-	var open []string // tags, as they were written
-	units := 0
-	// The best border of each kind so far; a better kind is taken where it leaves at least half of what fits.
-	type border struct {
-		at, units int
-		open      []string
+// Shorten cuts a text that is too long as Split does, and says so by an ellipsis.
+func Shorten(text string, limit int, html bool) string {
+	piece, rest := Cut(text, limit, html)
+	if rest != "" {
+		piece, _ = Cut(text, limit-1, html)
+		piece += "…"
 	}
-	var best [3]border // word, line, paragraph
-	mark := func(kind, at int) { best[kind] = border{at, units, append([]string(nil), open...)} }
-	for at := 0; at < len(text); {
-		length, size, tag := next(text[at:], html)
-		if units+size > limit {
-			found := border{at, units, open}
-			for _, b := range best {
-				if b.units > limit/2 || b.at > 0 && found.at == at && found.units == units {
-					found = b
-				}
-			}
-			return closed(strings.TrimRightFunc(text[:found.at], unicode.IsSpace), found.open),
-				reopened(strings.TrimLeftFunc(text[found.at:], unicode.IsSpace), found.open)
+	return piece
+}
+
+// border is a place where a text may be split.
+type border struct {
+	at    int      // bytes before it
+	units int      // UTF-16 units before it
+	open  []string // the tags that are open there, as they were written
+}
+
+// Cut takes the first piece of a text off. The rest is empty where all of it fits.
+func Cut(text string, limit int, html bool) (piece, rest string) {
+	text = strings.TrimSpace(strings.ToValidUTF8(text, "\uFFFD"))
+	if blank(text, html) {
+		return "", ""
+	}
+	var here, paragraph, line, word, character border
+	var before cluster
+	for here.at < len(text) {
+		token := next(text[here.at:], html)
+		if token.tag == "" && before.ends(token.rune) {
+			character = here
 		}
-		if size == 1 {
-			switch text[at] {
-			case '\n':
-				if at > 0 && text[at-1] == '\n' {
-					mark(2, at)
-				}
-				mark(1, at)
-				mark(0, at)
-			case ' ', '\t':
-				mark(0, at)
+		if here.units+token.units > limit {
+			found := here
+			switch {
+			case paragraph.units*2 >= limit: // one that leaves most of the room empty is none
+				found = paragraph
+			case line.units*2 >= limit:
+				found = line
+			case word.units > 0:
+				found = word
+			case character.units > 0:
+				found = character
+			case here.units == 0: // nothing at all fits, so more than that is taken
+				found.at += token.length
 			}
+			return closed(strings.TrimRightFunc(text[:found.at], unicode.IsSpace), found.open), reopened(text[found.at:], found.open, html)
 		}
-		open = follow(open, tag)
-		units += size
-		at += length
+		switch {
+		case token.rune == '\n':
+			if strings.HasSuffix(strings.TrimRight(text[:here.at], " \t\r"), "\n") {
+				paragraph = here
+			}
+			line, word = here, here
+		case unicode.IsSpace(token.rune):
+			word = here
+		}
+		here = border{here.at + token.length, here.units + token.units, follow(here.open, token.tag)}
 	}
 	return text, ""
 }
 
-// Shorten cuts a text that is too long, and says so by an ellipsis.
-func Shorten(text string, limit int, html bool) string {
-	text = strings.TrimSpace(text)
-	if piece, rest := Cut(text, limit, html); rest == "" {
-		return piece
-	}
-	piece, _ := Cut(text, limit-1, html)
-	return piece + "…"
+// token is a character, an entity or a tag of HTML.
+type token struct {
+	length int // bytes
+	units  int // UTF-16 units that Telegram counts
+	rune   rune
+	tag    string
 }
 
-// next says how many bytes the next character has, or the next tag, and how many UTF-16 units Telegram counts for it.
-func next(text string, html bool) (length, units int, tag string) {
+func next(text string, html bool) token {
 	if html && text[0] == '<' {
 		if end := strings.IndexByte(text, '>'); end > 0 {
-			return end + 1, 0, text[:end+1]
+			return token{length: end + 1, tag: text[:end+1]}
 		}
 	}
 	if html && text[0] == '&' {
-		if end := strings.IndexByte(text, ';'); end > 0 && end <= 10 {
-			return end + 1, 1, ""
+		if end := strings.IndexByte(text, ';'); end > 0 && end <= len("&#x10FFFF") {
+			units := 1
+			if text[1:2] == "#" {
+				units = 2 // it may be a character that takes two
+			}
+			return token{length: end + 1, units: units, rune: '&'}
 		}
 	}
 	r, length := utf8.DecodeRuneInString(text)
 	if r > 0xFFFF {
-		return length, 2, ""
+		return token{length: length, units: 2, rune: r}
 	}
-	return length, 1, ""
+	return token{length: length, units: 1, rune: r}
 }
 
-// follow keeps which tags are open.
+// cluster follows the characters that are shown as one: letters with their marks, joined emoji, flags.
+type cluster struct {
+	joined bool // the last one was a joiner
+	flag   bool // the last one was the first half of a flag
+}
+
+// ends takes the next character, and reports whether there may be a border before it.
+func (c *cluster) ends(r rune) bool {
+	const joiner = '\u200D'
+	half := r >= 0x1F1E6 && r <= 0x1F1FF
+	skin := r >= 0x1F3FB && r <= 0x1F3FF
+	follows := c.joined || c.flag && half || skin || r == joiner || unicode.In(r, unicode.M) || r >= 0xE0020 && r <= 0xE007F
+	c.flag, c.joined = half && !c.flag, r == joiner
+	return !follows
+}
+
+// follow keeps which tags are open. It never changes what another border remembers.
 func follow(open []string, tag string) []string {
 	switch {
 	case tag == "":
 		return open
-	case strings.HasPrefix(tag, "</"):
-		for i := len(open) - 1; i >= 0; i-- {
-			if name(open[i]) == name(tag) {
-				return open[:i:i]
-			}
-		}
-		return open
+	case !strings.HasPrefix(tag, "</"):
+		return append(open[:len(open):len(open)], tag)
 	}
-	return append(open[:len(open):len(open)], tag)
+	for i := len(open) - 1; i >= 0; i-- {
+		if name(open[i]) == name(tag) {
+			return open[:i]
+		}
+	}
+	return open
 }
 
 func name(tag string) string {
 	tag = strings.Trim(tag, "</>")
-	if end := strings.IndexAny(tag, " \t\n"); end >= 0 {
+	if end := strings.IndexFunc(tag, unicode.IsSpace); end >= 0 {
 		tag = tag[:end]
 	}
 	return strings.ToLower(tag)
@@ -124,9 +156,28 @@ func closed(piece string, open []string) string {
 	return piece
 }
 
-func reopened(rest string, open []string) string {
-	if rest == "" {
+// reopened keeps the indentation of the line that it begins with: it may be code.
+func reopened(rest string, open []string, html bool) string {
+	if blank(rest, html) {
 		return ""
 	}
+	if lines := strings.TrimLeft(rest, " \t\r\n"); rest[0] != '\n' && rest[0] != '\r' {
+		rest = lines
+	} else {
+		indented := len(rest) - len(lines)
+		rest = rest[strings.LastIndexByte(rest[:indented], '\n')+1:]
+	}
 	return strings.Join(open, "") + rest
+}
+
+// blank reports whether there is nothing to be seen in a text.
+func blank(text string, html bool) bool {
+	for text != "" {
+		token := next(text, html)
+		if token.tag == "" && !unicode.IsSpace(token.rune) {
+			return false
+		}
+		text = text[token.length:]
+	}
+	return true
 }

@@ -100,11 +100,6 @@ func (t *transport) broken(err error, sent bool) error {
 		err = addressed.Err
 	}
 	failed.Description = t.clean(err.Error())
-	for _, ended := range []error{context.Canceled, context.DeadlineExceeded} {
-		if errors.Is(err, ended) {
-			failed.cause = ended
-		}
-	}
 	return failed
 }
 
