@@ -284,7 +284,7 @@ var arrows = map[string][]string{
 	"engine":                {".", "store"},
 	"catalog":               {"."},
 	"message":               {"."},
-	"httpapi":               {".", "engine", "store", "payment", "outbox"},
+	"httpapi":               {".", "engine", "store", "payment", "payment/telegramstars", "outbox"},
 	"payment":               {".", "store"},
 	"payment/stripe":        {".", "payment"},
 	"payment/telegramstars": {".", "payment"},

@@ -89,6 +89,11 @@ type Texts interface {
 	// Accident says in the reader's language that there is no answer now: internal, unavailable, overloaded or
 	// outcome_unknown.
 	Accident(reader Reader, reason holdfast.Reason) string
+	// PreCheckout says in the reader's language why a payment of Stars may not go on, by a reason of package telegramstars.
+	// Until is when what is paid ends.
+	PreCheckout(reader Reader, reason string, until, now time.Time) string
+	// Invoice is the title (1 to 32 characters) and the description (1 to 255) of a product that is sold at a price.
+	Invoice(reader Reader, catalog *holdfast.Catalog, product *holdfast.Product, price holdfast.Money, recurring bool) (title, description string)
 }
 
 // Reader is for whom a text is composed.
@@ -108,6 +113,8 @@ type Options struct {
 	Catalogs Catalogs
 	// Payments takes payments; nil: there is nothing at /v1/payments.
 	Payments Payments
+	// Stars finds whoever sells for a bot; nil: there is nothing at /v1/telegram.
+	Stars func(bot Bot) Stars
 	// Events tells what happened, and keeps endpoints; nil: there is nothing at /v1/events and /v1/endpoints.
 	Events Events
 	// Admin makes projects and keys for whoever has AdminKey, which opens nothing else. Where either is missing, those

@@ -12,6 +12,7 @@
 //	                   query.go            query parameters, just as strictly
 //	what is asked      reservations.go     bodies into operations, outcomes into answers
 //	                   accounts.go
+//	                   telegram.go         what a bot's author forwards, and what is to be called at the Bot API
 //	what is answered   shapes.go           the shapes of the API
 //	                   problem.go          problem+json: reasons, statuses, numbers
 //	describing it      document.go docs.*  OpenAPI, and a page that shows it

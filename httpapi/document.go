@@ -44,7 +44,7 @@ func describe(table []route, version string) ([]byte, error) {
 				"key":      {Type: "http", Scheme: "bearer", Description: "An API key. It belongs to one project and has scopes: read, work, money, admin."},
 			},
 		},
-		Tags: []*huma.Tag{{Name: tagReservations}, {Name: tagQueues}, {Name: tagAccounts}, {Name: tagPayments}, {Name: tagCatalog}, {Name: tagEvents}, {Name: tagInstance}, {Name: tagOperations}},
+		Tags: []*huma.Tag{{Name: tagReservations}, {Name: tagQueues}, {Name: tagAccounts}, {Name: tagPayments}, {Name: tagTelegram}, {Name: tagCatalog}, {Name: tagEvents}, {Name: tagInstance}, {Name: tagOperations}},
 	}
 	for i := range table {
 		d.add(&table[i])
@@ -83,6 +83,18 @@ func (d *description) add(r *route) {
 		for _, content := range yamlContents {
 			op.RequestBody.Content[content] = &huma.MediaType{Schema: &huma.Schema{Type: huma.TypeString}}
 		}
+	}
+	if r.does.update {
+		op.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{jsonContent: {Schema: &huma.Schema{
+			Type: huma.TypeObject, AdditionalProperties: true, Required: []string{"update_id"},
+			Properties: map[string]*huma.Schema{
+				"update_id":          {Type: huma.TypeInteger, Description: "Telegram's, from 1"},
+				"pre_checkout_query": {Type: huma.TypeObject, AdditionalProperties: true},
+				"message":            {Type: huma.TypeObject, AdditionalProperties: true, Description: "With successful_payment or refunded_payment; any other is ignored"},
+				"subscription":       {Type: huma.TypeObject, AdditionalProperties: true},
+			},
+			Description: "An Update of the Bot API, as Telegram sent it. Kinds that are not about payments are ignored",
+		}}}}
 	}
 	if r.does.body != nil {
 		op.RequestBody = &huma.RequestBody{
@@ -130,6 +142,8 @@ func (d *description) parameters(r *route) []*huma.Param {
 			p.Schema, p.Description = text(holdfast.MaxIdentifierBytes), "Who took the money; 1 to 64 of a-z 0-9 . _ -"
 		case "payment_id":
 			p.Schema, p.Description = text(holdfast.MaxPaymentIDBytes), "The provider's id of the payment, escaped as a URL demands; 1 to 255 bytes"
+		case "bot":
+			p.Schema, p.Description = text(mostBotDigits), "The bot's numeric id, which its token begins with"
 		case "queue":
 			p.Schema, p.Description = text(holdfast.MaxQueueBytes), "A feature's queue (its name, where it has none), a dot, and a plan's tier (standard, where it has none)"
 		case "account":

@@ -23,6 +23,7 @@ func TestRoutesAndDocumentAgree(t *testing.T) {
 		POST/v1/accounts/{account}/adjustments POST/v1/accounts/{account}/subscription
 		POST/v1/accounts/{account}/subscription/change POST/v1/accounts/{account}/subscription/cancel POST/v1/accounts/{account}/subscription/resume
 		POST/v1/payments GET/v1/payments/{provider}/{payment_id} POST/v1/payments/{provider}/{payment_id}/refunds
+		POST/v1/telegram/{bot}/orders POST/v1/telegram/{bot}/updates POST/v1/telegram/{bot}/done
 		POST/v1/accounts/{account}/aliases POST/v1/accounts/{account}/merge
 		GET/v1/reservations POST/v1/reservations GET/v1/reservations/{id} POST/v1/charges POST/v1/batch
 		POST/v1/queues/{queue}/claim

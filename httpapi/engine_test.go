@@ -362,3 +362,11 @@ func (plainTexts) Step(language string, c *holdfast.Catalog, step holdfast.Step)
 func (plainTexts) Accident(reader Reader, reason holdfast.Reason) string {
 	return fmt.Sprintf("%s in %s", reason, reader.Language)
 }
+
+func (plainTexts) PreCheckout(reader Reader, reason string, until, now time.Time) string {
+	return fmt.Sprintf("%s in %s, %s, until %s", reason, reader.Language, reader.Location, until.Format(time.DateOnly))
+}
+
+func (plainTexts) Invoice(reader Reader, c *holdfast.Catalog, product *holdfast.Product, price holdfast.Money, recurring bool) (title, description string) {
+	return product.Name, fmt.Sprintf("%d %s in %s, %t, catalog %d", price.Amount, price.Currency, reader.Language, recurring, c.Version)
+}

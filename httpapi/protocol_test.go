@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdfast-dev/holdfast"
 	"github.com/holdfast-dev/holdfast/engine"
+	"github.com/holdfast-dev/holdfast/payment/telegramstars"
 )
 
 // bodies are what each route that submits takes, so that a test can call every route.
@@ -28,7 +29,7 @@ func (s *server) everyRoute(visit func(r *route, path, body string)) {
 		if r.tag == tagEvents {
 			of = endpoint
 		}
-		path := strings.NewReplacer("{id}", of, "{account}", "ann", "{provider}", "stars", "{payment_id}", "every%20route", "{queue}", "text.improve.standard").Replace(r.path)
+		path := strings.NewReplacer("{id}", of, "{account}", "ann", "{provider}", "stars", "{payment_id}", "every%20route", "{queue}", "text.improve.standard", "{bot}", "7000001").Replace(r.path)
 		switch r.operation {
 		case "listReservations":
 			path += "?account=ann"
@@ -67,6 +68,12 @@ func (s *server) everyRoute(visit func(r *route, path, body string)) {
 			body = `{}`
 		case "pay":
 			body = pay
+		case "telegramOrder":
+			body = `{"account": "ann", "product": "credits_100"}`
+		case "telegramUpdate":
+			body = `{"update_id": 1, "message": {"date": 1, "from": {"id": 42}, "refunded_payment": {"currency": "XTR", "total_amount": 1, "invoice_payload": "x", "telegram_payment_charge_id": "every route"}}}`
+		case "telegramDone":
+			body = fmt.Sprintf(`{"action": %q}`, telegramstars.Action{Kind: telegramstars.CancelSubscription, User: 42, ChargeID: "c1"}.Encode())
 		case "refundPayment":
 			body = `{"refund_id": "r1"}`
 		case "merge":
@@ -123,6 +130,7 @@ func TestEveryRouteAsksForItsKeyAndItsScope(t *testing.T) {
 func TestScopesAreThoseOfTheContract(t *testing.T) {
 	want := map[string]string{
 		"refund": ScopeMoney, "addGrant": ScopeMoney, "adjust": ScopeMoney, "setPlan": ScopeMoney, "addAlias": ScopeMoney, "merge": ScopeMoney,
+		"telegramOrder": ScopeMoney, "telegramUpdate": ScopeMoney, "telegramDone": ScopeMoney,
 		"pay": ScopeMoney, "refundPayment": ScopeMoney, "changePlan": ScopeMoney, "cancelSubscription": ScopeMoney, "resumeSubscription": ScopeMoney, "force": ScopeAdmin, "deleteAccount": ScopeAdmin, "putCatalog": ScopeAdmin,
 		"addEndpoint": ScopeAdmin, "changeEndpoint": ScopeAdmin, "removeEndpoint": ScopeAdmin, "rotateSecret": ScopeAdmin, "replay": ScopeAdmin,
 		"addProject": scopeInstance, "addKey": scopeInstance, "revokeKey": scopeInstance,

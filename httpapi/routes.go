@@ -26,7 +26,9 @@ type route struct {
 type action struct {
 	body any  // a pointer to what it reads; nil: it reads no fields
 	yaml bool // it reads a catalog
-	run  func(*call) answer
+	// update: it reads an update of the Bot API, of which the fields that matter are known and all others are passed over.
+	update bool
+	run    func(*call) answer
 
 	// command reads one, and encode tells what became of it. A command may come alone, or as an item of a batch.
 	command func(*call) (holdfast.Command, *answer)
@@ -56,6 +58,7 @@ const (
 	tagQueues       = "Queues"
 	tagAccounts     = "Accounts"
 	tagPayments     = "Payments"
+	tagTelegram     = "Telegram"
 	tagCatalog      = "Catalog"
 	tagEvents       = "Events"
 	tagInstance     = "Instance"
@@ -277,6 +280,22 @@ func routes() []route {
 			reasons: []holdfast.Reason{holdfast.NotFound}, does: action{body: new(paymentRefundBody), command: refundPayment, encode: refundedPayment},
 		},
 		{
+			method: post, path: "/v1/telegram/{bot}/orders", scope: ScopeMoney, operation: "telegramOrder", tag: tagTelegram,
+			summary: "Make an order for Telegram Stars, and what its invoice is made of", parameters: []parameter{asProvider},
+			answers: []outcome{{status: http.StatusCreated, about: "Made", bodies: []any{TelegramOrder{}}}},
+			reasons: []holdfast.Reason{holdfast.NotFound}, does: action{body: new(telegramOrderBody), run: telegramOrder},
+		},
+		{
+			method: post, path: "/v1/telegram/{bot}/updates", scope: ScopeMoney, operation: "telegramUpdate", tag: tagTelegram,
+			summary: "Take an update of the Bot API as it came, and say what is to be called there", parameters: []parameter{asProvider},
+			answers: ok(TelegramUpdate{}), reasons: []holdfast.Reason{holdfast.NotFound, reasonOverloaded, reasonUnknown}, does: action{update: true, run: telegramUpdate},
+		},
+		{
+			method: post, path: "/v1/telegram/{bot}/done", scope: ScopeMoney, operation: "telegramDone", tag: tagTelegram,
+			summary: "Tell that an action was called at the Bot API", parameters: []parameter{asProvider},
+			answers: ok(TelegramDone{}), reasons: []holdfast.Reason{holdfast.NotFound}, does: action{body: new(telegramDoneBody), run: telegramDone},
+		},
+		{
 			method: get, path: "/v1/catalog", scope: ScopeRead, operation: "getCatalog", tag: tagCatalog,
 			summary: "Show the catalog that is in force",
 			answers: ok(Catalog{}), reasons: []holdfast.Reason{holdfast.NotFound}, does: action{run: getCatalog},
@@ -344,7 +363,7 @@ func (r *route) mayMeet() []holdfast.Reason {
 	if r.scope == scopeInstance {
 		reasons = []holdfast.Reason{holdfast.Invalid, reasonUnauthorized}
 	}
-	if r.does.body != nil || r.does.yaml {
+	if r.does.body != nil || r.does.yaml || r.does.update {
 		reasons = append(reasons, reasonTooLarge)
 	}
 	if r.does.command != nil {

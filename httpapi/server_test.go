@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/santhosh-tekuri/jsonschema/v6"
@@ -20,6 +21,7 @@ import (
 	"github.com/holdfast-dev/holdfast"
 	"github.com/holdfast-dev/holdfast/outbox"
 	"github.com/holdfast-dev/holdfast/payment"
+	"github.com/holdfast-dev/holdfast/payment/telegramstars"
 	"github.com/holdfast-dev/holdfast/store/memory"
 )
 
@@ -92,7 +94,9 @@ func serveWith(t *testing.T, e Engine, texts Texts, change ...func(*Options)) *s
 		Catalogs: s.shelf, Events: outbox.NewDesk(s.outbox, outbox.Guard{}), Admin: s.admin, AdminKey: instanceKey,
 	}
 	if pays, ok := e.(payment.Engine); ok {
-		options.Payments = &payment.Desk{Engine: pays, Claims: memory.Open(), Log: s.logger()}
+		claims := memory.Open()
+		desk := &payment.Desk{Engine: pays, Claims: claims, Log: s.logger()}
+		options.Payments, options.Stars = desk, sellers(desk, claims, shown{e})
 	}
 	for _, c := range change {
 		c(&options)
@@ -121,6 +125,23 @@ func serveWith(t *testing.T, e Engine, texts Texts, change ...func(*Options)) *s
 		t.Fatal(err)
 	}
 	return s
+}
+
+// sellers sell for Stars.
+func sellers(desk *payment.Desk, orders payment.Orders, accounts payment.Accounts) func(Bot) Stars {
+	return func(bot Bot) Stars {
+		return &telegramstars.Stars{
+			Book: &payment.Book{Desk: desk, Orders: orders, Accounts: accounts, Project: bot.Project, Provider: bot.Provider},
+			Bot:  bot.ID, Deadline: bot.Deadline,
+		}
+	}
+}
+
+// shown are the accounts of an engine as sellers see them.
+type shown struct{ Engine }
+
+func (s shown) View(ctx context.Context, project, account string) (*holdfast.AccountView, error) {
+	return s.ViewAt(ctx, project, account, time.Time{})
 }
 
 func (s *server) logger() *slog.Logger {

@@ -29,6 +29,14 @@ func (t realTexts) Accident(reader Reader, reason holdfast.Reason) string {
 	return t.Texts.Accident(message.Reader(reader), message.Accident(reason))
 }
 
+func (t realTexts) PreCheckout(reader Reader, reason string, until, now time.Time) string {
+	return t.Texts.PreCheckout(message.Reader(reader), message.PreCheckoutReason(reason), until, now)
+}
+
+func (t realTexts) Invoice(reader Reader, catalog *holdfast.Catalog, product *holdfast.Product, _ holdfast.Money, recurring bool) (title, description string) {
+	return t.Texts.StarInvoice(message.Reader(reader), catalog, product, recurring)
+}
+
 // whole is the handler over the real engine and the real texts.
 func whole(t *testing.T) *server {
 	t.Helper()
@@ -91,7 +99,7 @@ func wholeOn(t *testing.T, stored store.Lookups, sold *holdfast.Catalog) *house 
 	h := &house{engine: e, stored: stored, desk: &payment.Desk{Engine: e, Claims: stored}}
 	h.server = serveWith(t, e, realTexts{texts}, func(o *Options) {
 		h.desk.Log = o.Logger
-		o.Payments = h.desk
+		o.Payments, o.Stars = h.desk, sellers(h.desk, stored, shown{e})
 	})
 	return h
 }

@@ -299,7 +299,7 @@ func newServer(o serverOptions) (*server, error) {
 	desk := &payment.Desk{Engine: e, Claims: o.database, Log: o.log}
 	handler, err := httpapi.New(httpapi.Options{
 		Engine: e, Keys: o.keys, Texts: texts{spoken}, Logger: o.log, Version: version(),
-		Catalogs: o.catalogs, Payments: desk, Events: outbox.NewDesk(o.database, o.guard), Admin: instance{o.database}, AdminKey: o.adminKey, RateLimit: o.rateLimit,
+		Catalogs: o.catalogs, Payments: desk, Stars: starsOf(desk, o.database, e), Events: outbox.NewDesk(o.database, o.guard), Admin: instance{o.database}, AdminKey: o.adminKey, RateLimit: o.rateLimit,
 	})
 	if err != nil {
 		return nil, err

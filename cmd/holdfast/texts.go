@@ -20,3 +20,13 @@ func (t texts) Detail(reader httpapi.Reader, catalog *holdfast.Catalog, outcome 
 func (t texts) Accident(reader httpapi.Reader, reason holdfast.Reason) string {
 	return t.Texts.Accident(message.Reader(reader), message.Accident(reason))
 }
+
+// PreCheckout says why a payment may not go on.
+func (t texts) PreCheckout(reader httpapi.Reader, reason string, until, now time.Time) string {
+	return t.Texts.PreCheckout(message.Reader(reader), message.PreCheckoutReason(reason), until, now)
+}
+
+// Invoice is what an invoice is called.
+func (t texts) Invoice(reader httpapi.Reader, catalog *holdfast.Catalog, product *holdfast.Product, _ holdfast.Money, recurring bool) (title, description string) {
+	return t.Texts.StarInvoice(message.Reader(reader), catalog, product, recurring)
+}

@@ -53,6 +53,14 @@ func (t texts) Accident(reader httpapi.Reader, reason holdfast.Reason) string {
 	return t.Texts.Accident(message.Reader(reader), message.Accident(reason))
 }
 
+func (t texts) PreCheckout(reader httpapi.Reader, reason string, until, now time.Time) string {
+	return t.Texts.PreCheckout(message.Reader(reader), message.PreCheckoutReason(reason), until, now)
+}
+
+func (t texts) Invoice(reader httpapi.Reader, catalog *holdfast.Catalog, product *holdfast.Product, _ holdfast.Money, recurring bool) (title, description string) {
+	return t.Texts.StarInvoice(message.Reader(reader), catalog, product, recurring)
+}
+
 // speak reads the texts once: it takes longer than most tests.
 var speak = sync.OnceValues(message.New)
 

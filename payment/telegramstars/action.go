@@ -2,6 +2,9 @@ package telegramstars
 
 import (
 	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
 	"strconv"
 
 	"github.com/holdfast-dev/holdfast"
@@ -27,10 +30,36 @@ type Action struct {
 // Key is the same for the same action, so that it is kept once.
 func (a Action) Key() string { return string(a.Kind) + ":" + a.ChargeID }
 
-// Done notes that Telegram has accepted an action, so that it is not asked for again.
+// Call is the method of the Bot API that does an action, and its parameters.
+func (a Action) Call() (method string, parameters map[string]any) {
+	return "editUserStarSubscription", map[string]any{"user_id": a.User, "telegram_payment_charge_id": a.ChargeID, "is_canceled": true}
+}
+
+// Encode writes an action as one word, for whoever hands it on and gets it back: DecodeAction reads it.
+func (a Action) Encode() string {
+	written, _ := json.Marshal(a) // texts and numbers always are JSON
+	return base64.RawURLEncoding.EncodeToString(written)
+}
+
+// DecodeAction reads what Encode has written, and nothing else.
+func DecodeAction(text string) (Action, error) {
+	var a Action
+	written, err := base64.RawURLEncoding.Strict().DecodeString(text)
+	if err == nil {
+		err = json.Unmarshal(written, &a)
+	}
+	if err != nil || a.Kind != CancelSubscription || a.Encode() != text {
+		return Action{}, errors.New("this is no action")
+	}
+	return a, nil
+}
+
+// Done notes that Telegram has accepted an action, so that it is not asked for again. An action of another bot's order, and
+// one that is of none, notes nothing.
 func (s *Stars) Done(ctx context.Context, action Action) error {
-	if action.Payload == "" {
-		return nil
+	order, err := s.find(ctx, action.Payload)
+	if err != nil || order == nil {
+		return err
 	}
 	if err := s.Book.Orders.TellOrder(ctx, s.Book.Name(action.Payload), true, s.Book.Accounts.Now()); err != nil {
 		return s.Book.Unavailable(err)

@@ -46,9 +46,8 @@ func (b *BotAPI) Do(ctx context.Context, action Action) error {
 	if action.Kind != CancelSubscription {
 		return fmt.Errorf("there is no action %q", action.Kind)
 	}
-	return b.call(ctx, "editUserStarSubscription", map[string]any{
-		"user_id": action.User, "telegram_payment_charge_id": action.ChargeID, "is_canceled": true,
-	}, nil)
+	method, parameters := action.Call()
+	return b.call(ctx, method, parameters, nil)
 }
 
 // answered is the frame of every answer of the Bot API.

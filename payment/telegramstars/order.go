@@ -10,6 +10,9 @@ import (
 	"github.com/holdfast-dev/holdfast/payment"
 )
 
+// Order is what was agreed on with an invoice.
+type Order = payment.Order
+
 // NewOrder is what an invoice is wanted for.
 type NewOrder struct {
 	Account string
@@ -25,23 +28,33 @@ const (
 	maxSubscriptionPrice = 10_000
 )
 
-// ErrNotSold is the cause where a product is not sold in this way.
+// ErrNotSold is the cause where a product is not sold in this way. The error is a *NotSoldError.
 var ErrNotSold = errors.New("not sold for Stars")
+
+// NotSoldError says what of a NewOrder is to be another, and what instead.
+type NotSoldError struct{ Field, Hint string }
+
+// Error tells both.
+func (e *NotSoldError) Error() string { return ErrNotSold.Error() + ": " + e.Field + ": " + e.Hint }
+
+// Unwrap is ErrNotSold.
+func (e *NotSoldError) Unwrap() error { return ErrNotSold }
 
 // NewOrder makes an order at today's price. Its Reference is the invoice's payload: nobody can guess it, and it tells which
 // order a payment is of. The error is ErrNotSold where the product is none for Stars, and an accident otherwise.
 func (s *Stars) NewOrder(ctx context.Context, wanted NewOrder) (payment.Order, error) {
 	product, ok := s.Book.Accounts.Catalog(s.Book.Project).Product(wanted.Product)
 	price, priced := starPrice(product)
+	no := func(field, hint string) (payment.Order, error) { return payment.Order{}, &NotSoldError{field, hint} }
 	switch {
 	case !holdfast.ValidName(wanted.Account):
-		return payment.Order{}, fmt.Errorf("%w: there is no account of this name", ErrNotSold)
+		return no("account", fmt.Sprintf("use a name of 1 to %d bytes of UTF-8 without control characters, spaces or / ? # %%", holdfast.MaxNameBytes))
 	case !ok || product.Retired || !priced:
-		return payment.Order{}, fmt.Errorf("%w: the catalog has no such product with a price in %s", ErrNotSold, Currency)
+		return no("product", "use a product of the catalog that has a price in "+Currency)
 	case wanted.Recurring && (product.Plan == "" || product.Period != holdfast.Period{Days: subscriptionDays}):
-		return payment.Order{}, fmt.Errorf("%w: Telegram charges subscriptions every 30 days, so the product must be a plan for 30 days", ErrNotSold)
+		return no("recurring", "leave it out: Telegram charges subscriptions every 30 days, and the product is no plan for 30 days")
 	case wanted.Recurring && price > maxSubscriptionPrice:
-		return payment.Order{}, fmt.Errorf("%w: a subscription costs at most %d Stars", ErrNotSold, maxSubscriptionPrice)
+		return no("recurring", fmt.Sprintf("leave it out: a subscription costs at most %d Stars", maxSubscriptionPrice))
 	}
 	order := payment.Order{
 		OrderName: s.Book.Name("hf-" + rand.Text()), Seller: s.Bot, Account: wanted.Account, Product: product.Name,

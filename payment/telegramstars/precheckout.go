@@ -36,6 +36,8 @@ type Answer struct {
 	OK     bool
 	Reason Reason    // empty: OK
 	Until  time.Time // of AlreadySubscribed: until when the plan is paid
+	// Account is whose the order is, where the person is known to be the same; empty otherwise.
+	Account string
 }
 
 // PreCheckout says whether a payment may go on: the order is known, of this bot, this person and not paid; product and price
@@ -66,7 +68,8 @@ func (s *Stars) PreCheckout(ctx context.Context, query PreCheckoutQuery) Answer 
 }
 
 func (s *Stars) judge(ctx context.Context, query PreCheckoutQuery) (Answer, error) {
-	no := func(reason Reason) (Answer, error) { return Answer{Reason: reason}, nil }
+	account := ""
+	no := func(reason Reason) (Answer, error) { return Answer{Reason: reason, Account: account}, nil }
 	if query.Currency != Currency {
 		return no(WrongCurrency)
 	}
@@ -84,6 +87,7 @@ func (s *Stars) judge(ctx context.Context, query PreCheckoutQuery) (Answer, erro
 	if !same {
 		return no(WrongPerson)
 	}
+	account = order.Account
 	if !order.PaidAt.IsZero() {
 		return no(OrderPaid)
 	}
@@ -107,9 +111,9 @@ func (s *Stars) judge(ctx context.Context, query PreCheckoutQuery) (Answer, erro
 		return Answer{}, err
 	}
 	if twice {
-		return Answer{Reason: AlreadySubscribed, Until: view.Subscription.PaidUntil}, nil
+		return Answer{Reason: AlreadySubscribed, Until: view.Subscription.PaidUntil, Account: account}, nil
 	}
-	return Answer{OK: true}, nil
+	return Answer{OK: true, Account: account}, nil
 }
 
 // stands reports whether the order's price is honoured although the catalog has another one now.

@@ -19,7 +19,8 @@ type Update struct {
 
 // User is a Telegram user.
 type User struct {
-	ID int64 `json:"id"`
+	ID           int64  `json:"id"`
+	LanguageCode string `json:"language_code,omitempty"` // an IETF tag; may be empty
 }
 
 // Message is a message; those that matter here tell of a payment or of a refund.
