@@ -296,6 +296,7 @@ var arrows = map[string][]string{
 	"metrics":               {".", "engine", "store"},
 	"outbox":                {".", "store"},
 	"telegram/inbox":        {"store"},
+	"telegram/fakeapi":      {},
 	"bench":                 {".", "engine", "store", "store/sqlite", "store/postgres", "httpapi", "message", "internal/pgtest"},
 
 	"store/postgres": {".", "store", "store/postgres/migration"},
