@@ -22,6 +22,8 @@ const (
 	EventInDoubt EventKind = "reservation.in_doubt"
 	// EventCancelRequested: the person asked running work to stop.
 	EventCancelRequested EventKind = "reservation.cancel_requested"
+	// EventBudgetExceeded: a gateway has refused what was reserved and paid for here, since its own limit is spent.
+	EventBudgetExceeded EventKind = "reservation.budget_exceeded"
 	// EventDeleted: the account was deleted, and what was personal about it is erased.
 	EventDeleted EventKind = "account.deleted"
 	// Notices are what a person is told without having asked: that the job still waits, that less than the plan's line is left

@@ -1,6 +1,9 @@
 package holdfast
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+)
 
 // Causes of a release that the product itself gives.
 const (
@@ -8,6 +11,9 @@ const (
 	CauseCancelled = "cancelled"
 	CauseForced    = "forced"
 	CauseCrashed   = "crashed"
+	// CauseBudgetExceeded is given by whoever asks a gateway: its own limit is spent while the person's is not. It raises an event
+	// for the operator, who has to align the two.
+	CauseBudgetExceeded = "gateway_budget_exceeded"
 )
 
 // Release ends a reservation and returns everything, with a cause. Its worker may also give a job back to its queue
@@ -75,6 +81,9 @@ func (op Release) decide(d *decision) Outcome {
 		return d.refuseWith(StaleLease, r)
 	}
 	// From here on the command succeeds.
+	if op.cause() == CauseBudgetExceeded && (r.State == Running || !op.givesBack()) { // not of what was given back before
+		d.tell(Event{ID: namedID(r.ID, fmt.Sprintf("budget exceeded %d", r.Attempts)), Kind: EventBudgetExceeded, Reservation: r.ID})
+	}
 	if op.givesBack() {
 		return d.giveBack(r, op)
 	}

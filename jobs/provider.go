@@ -15,13 +15,14 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/holdfast-dev/holdfast"
 	"github.com/holdfast-dev/holdfast/engine"
 )
 
 // Causes of releases that come from a provider or a gateway.
 const (
 	CauseRateLimited    = "rate_limited"
-	CauseBudgetExceeded = "gateway_budget_exceeded" // the gateway's own limit, which is not aligned with what people were sold
+	CauseBudgetExceeded = holdfast.CauseBudgetExceeded // the gateway's own limit, which is not aligned with what people were sold
 	CauseContentRefused = "content_refused"
 	CauseUnavailable    = "provider_unavailable" // it did no work, and may later
 	CauseRejected       = "provider_rejected"    // the request or the key is wrong: trying again would not help
