@@ -936,6 +936,33 @@ func TestWorkInDoubtIsHeldAndNotSpent(t *testing.T) {
 	}
 }
 
+// Case 35: the free model is down, and a paid one would take over. What was reserved for the free one pays for nothing else;
+// the paid one is reserved at its own price before it is asked, or not asked.
+func TestAFallbackThatCostsMoreIsReservedByItself(t *testing.T) {
+	w := funded(t, 5, 5, 2)
+	w.catalog.Features = append(w.catalog.Features, holdfast.Feature{
+		Name: "gift", Prices: []holdfast.Price{{Unit: "credit", Amount: 5}}, LongestJob: 5 * time.Minute, TTL: 15 * time.Minute,
+	})
+	plan := &w.catalog.Plans[0]
+	plan.Features, plan.FreeFeatures = append(plan.Features, "gift"), []string{"gift"}
+	fallsBack := func(key string) (free holdfast.ID, paid result) {
+		t.Helper()
+		first := w.expect(w.do("ann", key+" free", holdfast.Reserve{Feature: "gift"}), "")
+		return first.Reservation.ID, w.reserveWork(key + " paid")
+	}
+	free, paid := fallsBack("m1")
+	w.expect(paid, "")
+	w.expectCredits(0, 5, 0)
+	w.expect(w.do("ann", "", holdfast.Commit{ReservationID: paid.Reservation.ID}), "") // at the price of the one that answered
+	w.expect(w.do("ann", "", holdfast.Release{ReservationID: free, Cause: "provider_unavailable"}), "")
+	w.expectCredits(0, 0, 5)
+
+	free, paid = fallsBack("m2")
+	w.expect(paid, holdfast.Insufficient)
+	w.expect(w.do("ann", "", holdfast.Commit{ReservationID: free}), "") // the free one is back
+	w.expectCredits(0, 0, 5)
+}
+
 // A growth that finds more overdue work in its way than is loaded at once is decided again, and no round takes anything twice.
 func TestGrowthBehindManyOverdueOnesTakesOnce(t *testing.T) {
 	w := funded(t, 300, 1, 1000)

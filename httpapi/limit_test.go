@@ -62,6 +62,36 @@ func TestARefusalIsNeverARateLimitAndCountsLikeAnyAnswer(t *testing.T) {
 	s.post("/v1/reservations", "m0", poor).problem(429, "rate_limited")
 }
 
+// Case 54: clients repeat what says when to come back. Only a rate limit does; a refusal says when waiting helps, and where it
+// does not, nothing.
+func TestOnlyARateLimitTellsClientsToComeBack(t *testing.T) {
+	s := limited(t, 4)
+	now := s.engine.Now()
+	refused := func(account, key, feature string, quantity, status int, reason holdfast.Reason) {
+		t.Helper()
+		r := s.post("/v1/reservations", key, fmt.Sprintf(`{"account": %q, "feature": %q, "quantity": %d}`, account, feature, quantity)).problem(status, reason)
+		if r.header.Get("Retry-After") != "" {
+			t.Errorf("%s says when to come back", reason)
+		}
+		if resets, ok := r.body["resets_at"].(string); ok {
+			if at, err := time.Parse(time.RFC3339, resets); err != nil || !at.After(now) {
+				t.Errorf("%s resets at %s, and it is %s", reason, resets, now)
+			}
+		}
+	}
+	s.post("/v1/reservations", "m0", `{"account": "held", "feature": "text.improve", "quantity": 3}`).is(201)
+	refused("held", "m1", "text.improve", 1, 402, holdfast.HeldByActive)
+	s.post("/v1/reservations", "m0", `{"account": "busy", "feature": "text.improve"}`).is(201)
+	refused("busy", "m1", "text.improve", 1, 409, holdfast.TooManyActive)
+	refused("poor", "m1", "image.generate", 1, 402, holdfast.Insufficient)
+	refused("poor", "m2", "file.analyze", 1, 403, holdfast.FeatureNotInPlan)
+	refused("poor", "m1", "image.generate", 1, 402, holdfast.Insufficient) // again, from memory
+	s.get("/v1/accounts/poor").is(200)
+	if r := s.get("/v1/accounts/poor").problem(429, "rate_limited"); r.header.Get("Retry-After") == "" {
+		t.Error("a rate limit does not say when to come back")
+	}
+}
+
 func TestABatchCountsAsItsOperations(t *testing.T) {
 	s := limited(t, 10)
 	send := func(n int) *reply {

@@ -2,6 +2,7 @@ package jobs_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,10 +31,17 @@ var tariff = &holdfast.Catalog{
 		Name: "draw", Queue: "image", Prices: []holdfast.Price{{Unit: "credit", Amount: 5}}, LongestJob: time.Minute, TTL: 5 * time.Minute,
 		Policies: holdfast.Policies{CancelRunning: holdfast.CancelRequest},
 	}},
-	Plans: []holdfast.Plan{{Name: "free", Default: true, Features: []string{"draw"}, MaxActive: 1000, Tier: "priority"}},
+	Plans: []holdfast.Plan{
+		{Name: "free", Default: true, Features: []string{"draw"}, MaxActive: 1000, Tier: "priority"},
+		{Name: "patient", Features: []string{"draw"}, MaxActive: 1000},
+	},
 }
 
-const queue = "image.priority"
+// The queues of both tiers; workers of tests take jobs of the first one where they name none.
+const (
+	queue        = "image.priority"
+	patientQueue = "image.standard"
+)
 
 // shop is an engine on a store in memory, on the fake clock of a bubble.
 type shop struct {
@@ -83,7 +91,7 @@ func (s *shop) logger() *slog.Logger { return slog.New(slog.NewTextHandler(&s.lo
 
 // work runs a worker until the test ends, or until it is stopped.
 func (s *shop) work(w *jobs.Worker) (stop func()) {
-	w.Source, w.Project, w.Queue, w.Logger = s.Engine, "p", queue, s.logger()
+	w.Source, w.Project, w.Queue, w.Logger = s.Engine, "p", cmp.Or(w.Queue, queue), s.logger()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
