@@ -63,7 +63,7 @@ type drill struct {
 	log     *slog.Logger
 
 	clock    handClock
-	store    store.Store
+	store    database
 	engines  []*engine.Engine // two, each with connections of its own, so that callers meet in the database and not before
 	desks    []*payment.Desk  // of each engine
 	accounts []account
@@ -88,9 +88,11 @@ func scenarios(rounds int) []scenario {
 		{fmt.Sprintf("last unit × %d, 50 callers", rounds), "one gets it, running work holds it from the others", lastUnit("last-unit-50", 50)},
 		{fmt.Sprintf("last slot × %d, 2 callers", rounds), "one gets it, the other is told of the limit", lastSlot("last-slot-2", 2)},
 		{"crash before the job exists", "held across the crash, freed at its expiry, once", crashBeforeTheJob},
+		{"killed between commit and publication", "what was committed is told, in order and once", killedBeforePublication},
 		{"duplicate delivery", "one key: one reservation, one grant, one answer", duplicateDelivery},
 		{"period edge", "charged to the window it was taken from, nothing doubled", periodEdge},
 		{"unlock after a dead worker", "the old lease is worthless, the slot comes back", deadWorker},
+		{"killed worker", "its job is given away, charged once, and not for ever", killedWorker},
 		{"late result", "charged from what is available, once", lateResult},
 		{"overrun: cap", "what exceeds the hold is not charged", overrunCap},
 		{"overrun: extend", "taken from what is available, the rest is not charged", overrunExtend},
@@ -167,7 +169,7 @@ func (d *drill) play(ctx context.Context) error {
 }
 
 func (d *drill) row(name, holds, result, figures string) {
-	d.print("%s\n", strings.TrimRight(fmt.Sprintf("%-28s  %-56s  %-6s  %s", name, holds, result, figures), " "))
+	d.print("%s\n", strings.TrimRight(fmt.Sprintf("%-37s  %-56s  %-6s  %s", name, holds, result, figures), " "))
 }
 
 func (d *drill) print(format string, values ...any) { _, _ = fmt.Fprintf(d.out, format, values...) }
@@ -196,7 +198,7 @@ func (c *handClock) moveTo(at time.Time) {
 }
 
 // scratchOnly keeps the drill's clock, which runs ahead, from everybody else. It shows the drill's sweeper the drill's own
-// accounts alone: by its clock, other people's reservations would look overdue. And it writes that they were last decided
+// accounts alone: by its clock, other people's reservations would look overdue, and their workers dead. And it writes that they were last decided
 // about now: a server that starts afterwards takes a decision ahead of its clock for a clock that is wrong.
 type scratchOnly struct {
 	database
@@ -223,6 +225,29 @@ func (s scratchOnly) Scan(ctx context.Context, due store.Due) ([]holdfast.Accoun
 			return scratch, nil
 		}
 		due.After = page[len(page)-1]
+	}
+}
+
+// LostJobs pages through the hints as Scan does: by this clock the workers of other people are long dead.
+func (s scratchOnly) LostJobs(ctx context.Context, at time.Time, after store.JobRef, limit int) ([]store.JobRef, error) {
+	var scratch []store.JobRef
+	for {
+		page, err := s.database.LostJobs(ctx, at, after, limit)
+		if err != nil {
+			return nil, err
+		}
+		for _, job := range page {
+			if s.isScratch(job.Account) {
+				scratch = append(scratch, job)
+			}
+			if len(scratch) == limit {
+				return scratch, nil
+			}
+		}
+		if len(page) < limit {
+			return scratch, nil
+		}
+		after = page[len(page)-1]
 	}
 }
 

@@ -26,9 +26,11 @@ var everyRow = []string{
 	`last unit × 100, 50 callers .* ok +5000 calls: 100 reserved, 4900 held_by_active\n`,
 	`last slot × 100, 2 callers .* ok +200 calls: 100 reserved, 100 too_many_active\n`,
 	`crash before the job exists .* ok +available 3 → 1 → 3\n`,
+	`killed between commit and publication .* ok +3 entries: 3 events, in order\n`,
 	`duplicate delivery .* ok +103 deliveries: 2 reserved, 100 granted once\n`,
 	`period edge .* ok +windows of 3: used 3, then used 1 and voided 2\n`,
 	`unlock after a dead worker .* ok +2 leases, 3 stale calls, slot free\n`,
+	`killed worker .* ok +2 attempts: charged 1; lost twice: charged 0\n`,
 	`late result .* ok +held 2, 1 available: charged 1, unbilled 1\n`,
 	`overrun: cap .* ok +held 18, used 25, 5 available: charged 18, unbilled 7\n`,
 	`overrun: extend .* ok +held 18, used 25, 5 available: charged 23, unbilled 2\n`,
@@ -45,8 +47,8 @@ var everyRow = []string{
 	`merge with live work .* ok +300 and 300, held 70: 530, then used 30 and 570\n`,
 	`renewal at the edge .* ok +early, and at the end: 300 each; carried 100, then 50 more\n`,
 	`month ends .* ok +Jan 31, Feb 28, Mar 31; carried 100, then 50 more\n`,
-	`verify .* ok +27 accounts, \d+ entries\n`,
-	`\n24 of 24 hold\.`,
+	`verify .* ok +29 accounts, \d+ entries\n`,
+	`\n26 of 26 hold\.`,
 }
 
 // inTemporary is a database file of the test's own.
@@ -119,12 +121,30 @@ func TestDrillBesideAServingProcessTouchesNobodyElse(t *testing.T) {
 		t.Fatalf("reserve: %+v, %v", ann, err)
 	}
 
+	// Bob's job is in the hands of its last worker.
+	bob, err := api.do(t.Context(), apiCall{
+		method: http.MethodPost, path: "/v1/reservations", key: "m1",
+		body: map[string]any{"account": "telegram:43", "feature": demoFeature, "job": map[string]any{"max_attempts": 1}},
+	})
+	if err == nil {
+		_, err = api.do(t.Context(), apiCall{
+			method: http.MethodPost, path: "/v1/reservations/" + bob.ID + "/start", body: map[string]any{"worker": "w1", "lease_seconds": 300},
+		})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+
 	mustHold(t, db)
 
-	// The drill's clock has run hours ahead of Ann's five minutes.
+	// The drill's clock has run hours ahead of Ann's five minutes, and of the lease of Bob's worker.
 	after, err := api.do(t.Context(), apiCall{method: http.MethodGet, path: "/v1/reservations/" + ann.ID})
 	if err != nil || after.State != string(holdfast.Reserved) || !after.ExpiresAt.Equal(ann.ExpiresAt) {
 		t.Errorf("Ann's reservation after the drill is %+v, %v; it was %+v", after, err, ann)
+	}
+	after, err = api.do(t.Context(), apiCall{method: http.MethodGet, path: "/v1/reservations/" + bob.ID})
+	if err != nil || after.State != string(holdfast.Running) {
+		t.Errorf("Bob's job after the drill is %+v, %v", after, err)
 	}
 	server.interrupt()
 }
@@ -242,6 +262,38 @@ func TestDrillFindsWhatIsWrongWithAStore(t *testing.T) {
 				}
 			},
 		}, "late result"},
+		"it forgets that workers have crashed": {&brokenStore{
+			load: func(s *holdfast.State) {
+				for _, r := range s.Reservations {
+					if r.Job != nil {
+						r.Job.Crashes = 0
+					}
+				}
+			},
+		}, "killed worker"},
+		"it forgets when a lease lapses": {&brokenStore{
+			save: func(c holdfast.Changes) holdfast.Changes {
+				for _, r := range c.Reservations {
+					if r.Job != nil && r.State == holdfast.Running {
+						r.LeaseExpiresAt = r.CreatedAt
+					}
+				}
+				return c
+			},
+		}, "killed worker"},
+		"it loses what is to be told": {&brokenStore{
+			save: func(c holdfast.Changes) holdfast.Changes {
+				c.Events = slices.DeleteFunc(slices.Clone(c.Events), func(e holdfast.Event) bool { return e.Entry == 2 })
+				return c
+			},
+		}, "killed between commit and publication"},
+		"it tells the newest first": {&brokenStore{
+			pending: func(found []store.Pending) {
+				for i := range found {
+					slices.Reverse(found[i].Events)
+				}
+			},
+		}, "killed between commit and publication"},
 		"it never finds what is overdue": {&brokenStore{
 			scan: func([]holdfast.AccountID) []holdfast.AccountID { return nil },
 		}, "crash before the job exists"},
@@ -386,6 +438,7 @@ type brokenStore struct {
 	load     func(*holdfast.State)                   // spoils what was read
 	save     func(holdfast.Changes) holdfast.Changes // spoils what is written
 	scan     func([]holdfast.AccountID) []holdfast.AccountID
+	pending  func([]store.Pending)
 	kept     func(holdfast.PaymentRefund) bool // whether a refund is kept until its payment arrives
 	unfenced bool                              // reads without a lock, and overwrites what others wrote meanwhile
 
@@ -428,6 +481,14 @@ func (b *brokenStore) Scan(ctx context.Context, due store.Due) ([]holdfast.Accou
 	found, err := b.database.Scan(ctx, due)
 	if b.scan != nil {
 		found = b.scan(found)
+	}
+	return found, err
+}
+
+func (b *brokenStore) Pending(ctx context.Context, after holdfast.AccountID, accounts, events int) ([]store.Pending, error) {
+	found, err := b.database.Pending(ctx, after, accounts, events)
+	if b.pending != nil {
+		b.pending(found)
 	}
 	return found, err
 }

@@ -31,6 +31,7 @@ func (f databaseFlags) name() string {
 // database is a store and what the edges keep beside it.
 type database interface {
 	store.Lookups
+	store.Jobs
 	store.Outbox
 	store.Endpoints
 }
