@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
@@ -40,6 +41,13 @@ func worldWith(t *testing.T, options fakeapi.Options) *world {
 	s := fakeapi.Start(t, options)
 	b := s.Bot(token)
 	return &world{T: t, server: s, bot: b, client: library(t, s, token), ann: b.Person(fakeapi.User{ID: 42, FirstName: "Anna", LanguageCode: "ru"})}
+}
+
+// frozenWorld has a clock that only Advance moves.
+func frozenWorld(t *testing.T) *world {
+	t.Helper()
+	now := time.Date(2026, 12, 1, 10, 0, 0, 0, time.UTC)
+	return worldWith(t, fakeapi.Options{Tokens: []string{token}, Now: func() time.Time { return now }})
 }
 
 func library(t *testing.T, s *fakeapi.Server, token string) *bot.Bot {
@@ -425,8 +433,7 @@ func TestLimitsAreEnforcedWhereTheyAreSet(t *testing.T) {
 }
 
 func TestTheTranscriptTellsWhatCameAfterWhatAndHowFast(t *testing.T) {
-	now := time.Date(2026, 12, 1, 10, 0, 0, 0, time.UTC)
-	w := worldWith(t, fakeapi.Options{Now: func() time.Time { return now }})
+	w := frozenWorld(t)
 	bob := w.bot.Person(fakeapi.User{ID: 43})
 	w.send("You are number 3")
 	w.server.Advance(900 * time.Millisecond)
@@ -460,4 +467,11 @@ func TestTheTranscriptTellsWhatCameAfterWhatAndHowFast(t *testing.T) {
 	if err := w.server.Transcript().NeverAfter(fakeapi.Shown("You are number").In(42), fakeapi.Shown("Here it is")); err != nil {
 		t.Errorf("what had no effect was not shown: %v", err)
 	}
+}
+
+func serve(t *testing.T, handler http.Handler) (url string) {
+	t.Helper()
+	s := httptest.NewServer(handler)
+	t.Cleanup(s.Close)
+	return s.URL
 }

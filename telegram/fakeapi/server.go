@@ -116,7 +116,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.S
 
 func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
-	s.simRoutes(mux)
+	sim := http.NewServeMux()
+	s.simRoutes(sim)
+	// A page of another site, open in a browser on this machine, is not the person.
+	mux.Handle("/sim/", http.NewCrossOriginProtection().Handler(sim))
 	mux.HandleFunc("/file/", s.serveFile)
 	mux.HandleFunc("/", s.serveCall)
 	return mux

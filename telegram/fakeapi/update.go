@@ -242,12 +242,23 @@ func (b *Bot) listens() bool {
 	return b.hook != nil || b.polls > 0 || time.Since(b.polledAt) < b.server.options.Patience && !b.polledAt.IsZero()
 }
 
-// hasFresh says whether an update waits that could be taken now.
+// hasFresh says whether an update waits that could be taken now: none before it in its queue waits for its next try.
 func (b *Bot) hasFresh() bool {
 	b.forgetExpired()
-	return len(b.again) > 0 || slices.ContainsFunc(b.pending, func(u *update) bool {
-		return !u.held && (u.failures == 0 || !u.nextTry.After(b.server.clock.now()))
-	})
+	if len(b.again) > 0 {
+		return true
+	}
+	waiting := map[string]bool{} // queues
+	for _, u := range b.pending {
+		switch {
+		case u.held || waiting[u.queue]:
+		case u.failures > 0 && u.nextTry.After(b.server.clock.now()):
+			waiting[u.queue] = true
+		default:
+			return true
+		}
+	}
+	return false
 }
 
 // The bounds of getUpdates.
