@@ -287,7 +287,7 @@ var arrows = map[string][]string{
 	"httpapi":               {".", "engine", "store", "payment", "payment/telegramstars", "outbox"},
 	"payment":               {".", "store"},
 	"payment/stripe":        {".", "payment"},
-	"payment/telegramstars": {".", "payment"},
+	"payment/telegramstars": {".", "payment", "store"},
 	"telegram/initdata":     {},
 	"telegram/botapi":       {"payment/telegramstars"},
 	"client":                {".", "engine"},
