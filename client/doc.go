@@ -14,6 +14,7 @@
 //	batch.go     many commands in one request
 //	names.go     aliases and merges
 //	queue.go     jobs of a queue
+//	telegram.go  a bot that sells for Stars and keeps its token
 //	read.go      accounts, balances, payments, lists, explanations, the catalog
 //
 // Programs that have work to charge call it: bots, web servers, workers. A refusal is an outcome (or *engine.Refused where

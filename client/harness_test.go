@@ -19,6 +19,7 @@ import (
 	"github.com/holdfast-dev/holdfast/httpapi"
 	"github.com/holdfast-dev/holdfast/internal/apitest"
 	"github.com/holdfast-dev/holdfast/payment"
+	"github.com/holdfast-dev/holdfast/payment/telegramstars"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -60,7 +61,13 @@ func serve(t *testing.T, change ...func(*client.Options)) (*apitest.Server, *cli
 // start serves the API with everything that a client can ask for.
 func start(t *testing.T, options engine.Options) *apitest.Server {
 	t.Helper()
-	return apitest.Start(t, options, func(s *apitest.Server, o *httpapi.Options) { o.Payments = deskOf(s) })
+	return apitest.Start(t, options, func(s *apitest.Server, o *httpapi.Options) {
+		o.Payments = deskOf(s)
+		o.Stars = func(bot httpapi.Bot) httpapi.Stars {
+			book := &payment.Book{Desk: deskOf(s), Orders: s.Store, Accounts: s.Engine, Project: bot.Project, Provider: bot.Provider}
+			return &telegramstars.Stars{Book: book, Bot: bot.ID, Deadline: bot.Deadline}
+		}
+	})
 }
 
 // deskOf is where payments come in.
