@@ -23,6 +23,7 @@ import (
 	"github.com/holdfast-dev/holdfast"
 	"github.com/holdfast-dev/holdfast/catalog"
 	"github.com/holdfast-dev/holdfast/httpapi"
+	"github.com/holdfast-dev/holdfast/telegram/fakeapi"
 )
 
 // What docs/ says is compared with the code here. With -update the parts that come from the code are written anew:
@@ -101,6 +102,14 @@ func TestDocsLimitsAreThoseOfTheCode(t *testing.T) {
 		rows = append(rows, []string{limit.Name, limit.Value, limit.Reason})
 	}
 	compareSection(t, "docs/reference/limits.md", "limits", table([]string{"what", "bound", "why"}, rows))
+}
+
+func TestDocsRoutesOfTheStandInForTelegramAreThoseOfTheCode(t *testing.T) {
+	var rows [][]string
+	for _, route := range fakeapi.SimRoutes() {
+		rows = append(rows, []string{"`" + route.Route + "`", strings.ReplaceAll(route.Does, "|", "\\|")})
+	}
+	compareSection(t, "docs/guides/fake-telegram.md", "routes", table([]string{"route", "does"}, rows))
 }
 
 // openAPI is what the reference of the HTTP API is written from.

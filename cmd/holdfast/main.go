@@ -35,6 +35,8 @@ type cli struct {
 
 	Reconcile reconcileCommand `cmd:"" help:"Compare what others say was paid or used with what is here."`
 
+	FakeTelegram fakeTelegramCommand `cmd:"" help:"Serve a stand-in for Telegram's Bot API, to try bots without Telegram."`
+
 	DemoWorker demoWorkerCommand `cmd:"" hidden:"" help:"Work for the demo until killed."`
 }
 

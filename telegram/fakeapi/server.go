@@ -154,6 +154,12 @@ func (s *Server) bot(token string) *Bot {
 	return b
 }
 
+// ValidToken says whether a token has the form of a bot's: a number, a colon, and something behind it.
+func ValidToken(token string) bool {
+	_, valid := botID(token)
+	return valid
+}
+
 // botID is the number that a token begins with.
 func botID(token string) (int64, bool) {
 	number, secret, ok := strings.Cut(token, ":")

@@ -1,6 +1,7 @@
 package fakeapi
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -148,4 +149,27 @@ func (e Entry) String() string {
 		line += " (" + e.Problem + ")"
 	}
 	return line
+}
+
+// Follow tells what happens from now on, in order, until the context ends or the stand-in is closed.
+func (s *Server) Follow(ctx context.Context, tell func(Entry)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	last := 0
+	if len(s.transcript) > 0 {
+		last = s.transcript[len(s.transcript)-1].Number
+	}
+	for {
+		newer := func() int { return slices.IndexFunc(s.transcript, func(e Entry) bool { return e.Number > last }) }
+		if s.until(ctx, func() bool { return len(s.transcript) > 0 && s.transcript[len(s.transcript)-1].Number > last }) != nil {
+			return
+		}
+		entries := slices.Clone(s.transcript[newer():])
+		last = entries[len(entries)-1].Number
+		s.mu.Unlock()
+		for _, e := range entries {
+			tell(e)
+		}
+		s.mu.Lock()
+	}
 }
