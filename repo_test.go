@@ -313,7 +313,6 @@ var arrows = map[string][]string{
 	"internal/apitest":         {".", "engine", "httpapi", "message", "store/sqlite"},
 	"internal/browser":         {"internal/debian"},
 	"internal/debian":          {},
-	"internal/fakebotapi":      {},
 	"internal/fakeprovider":    {},
 	"internal/fakestripe":      {},
 	"internal/paytest":         {".", "engine", "payment", "store", "store/memory", "store/sqlite"},

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,12 +9,12 @@ import (
 	"time"
 
 	"github.com/holdfast-dev/holdfast"
-	"github.com/holdfast-dev/holdfast/internal/fakebotapi"
 	"github.com/holdfast-dev/holdfast/internal/fakestripe"
 	"github.com/holdfast-dev/holdfast/internal/paytest"
 	"github.com/holdfast-dev/holdfast/payment/stripe"
 	"github.com/holdfast-dev/holdfast/payment/telegramstars"
 	"github.com/holdfast-dev/holdfast/store/sqlite"
+	"github.com/holdfast-dev/holdfast/telegram/fakeapi"
 )
 
 // shopAt opens a shop on a file, which the command line opens beside it.
@@ -46,27 +45,37 @@ func prints(t *testing.T, got, wanted string) {
 	}
 }
 
+// botAPI is the Bot API, with a bot whose token the command line knows.
+func botAPI(t *testing.T) (bot *fakeapi.Bot, url string) {
+	t.Helper()
+	const token = "7000001:not-a-secret"
+	t.Setenv("TELEGRAM_BOT_TOKEN", token)
+	api := fakeapi.Start(t, fakeapi.Options{Tokens: []string{token}})
+	return api.Bot(token), api.URL
+}
+
 func TestReconcileGrantsWhatTelegramListsAndWasMissed(t *testing.T) {
 	shop, url := shopAt(t, telegramstars.Provider)
 	stars := &telegramstars.Stars{Book: shop.Book, Bot: "7000001"}
-	api := fakebotapi.New(t)
-	t.Setenv("TELEGRAM_BOT_TOKEN", fakebotapi.Token)
-	pay := func(charge, product string, recurring bool, amount int64) fakebotapi.Paid {
+	api, address := botAPI(t)
+	pay := func(charge, product string, recurring bool, amount int64) {
 		order, err := stars.NewOrder(t.Context(), telegramstars.NewOrder{Account: "telegram:42", Product: product, Recurring: recurring})
 		if err != nil {
 			t.Fatal(err)
 		}
-		paid := fakebotapi.Paid{ID: charge, Payload: order.Reference, User: 42, Amount: amount, Date: shop.Now().Unix()}
+		paid := fakeapi.Payment{ChargeID: charge, Payload: order.Reference, Payer: 42, Stars: amount, At: shop.Now()}
 		if recurring {
-			paid.Period = telegramstars.SubscriptionPeriod
+			paid.Until = shop.Now().Add(fakeapi.SubscriptionPeriod)
 		}
-		api.Add(paid)
-		return paid
+		api.Record(paid)
 	}
 	pay("c1", "credits_100", false, 100)
-	api.Refund(pay("c2", "credits_100", false, 100))
+	pay("c2", "credits_100", false, 100)
+	if err := api.RecordRefund("c2"); err != nil {
+		t.Fatal(err)
+	}
 	pay("c3", "pro_30", true, 250)
-	args := []string{"reconcile", "payments", "--provider", "telegram_stars", "--project", paytest.Project, "--db", url, "--api-url", api.URL}
+	args := []string{"reconcile", "payments", "--provider", "telegram_stars", "--project", paytest.Project, "--db", url, "--api-url", address}
 	out, _ := runs(t, 0, args...)
 	prints(t, out, `granted now   c1
 granted now   c2
@@ -77,7 +86,7 @@ reconcile: telegram_stars: granted now 3, kept and flagged 0, already there 0, r
 	if got := shop.Credits("telegram:42"); got < 100 {
 		t.Errorf("the account has %d", got)
 	}
-	api.Add(fakebotapi.Paid{ID: "c4", Payload: "lost", User: 42, Amount: 7, Date: shop.Now().Unix()})
+	api.Record(fakeapi.Payment{ChargeID: "c4", Payload: "lost", Payer: 42, Stars: 7, At: shop.Now()})
 	out, notes := runs(t, 1, args...)
 	prints(t, out, `kept now, and flagged  c4
 reconcile: telegram_stars: granted now 0, kept and flagged 1, already there 3, refunded now 0, here and not there 0
@@ -85,8 +94,8 @@ reconcile: telegram_stars: granted now 0, kept and flagged 1, already there 3, r
 	if !strings.Contains(notes, "a payment was kept and granted nothing") {
 		t.Errorf("the operator reads %q", notes)
 	}
-	empty := fakebotapi.New(t)
-	out, _ = runs(t, 1, append(args[:len(args)-1], empty.URL)...)
+	_, empty := botAPI(t)
+	out, _ = runs(t, 1, append(args[:len(args)-1], empty)...)
 	if !strings.HasSuffix(out, "here and not there 4\n") {
 		t.Errorf("compared with an empty list: %s", out)
 	}
@@ -99,19 +108,23 @@ reconcile: telegram_stars: granted now 0, kept and flagged 1, already there 3, r
 func TestReconcileStopsTheChargesOfASubscriptionThatWasReplaced(t *testing.T) {
 	shop, url := shopAt(t, telegramstars.Provider)
 	stars := &telegramstars.Stars{Book: shop.Book, Bot: "7000001"}
-	api := fakebotapi.New(t)
-	t.Setenv("TELEGRAM_BOT_TOKEN", fakebotapi.Token)
+	api, address := botAPI(t)
 	for i, charge := range []string{"c1", "c2"} {
 		order, err := stars.NewOrder(t.Context(), telegramstars.NewOrder{Account: "telegram:42", Product: "pro_30", Recurring: true})
 		if err != nil {
 			t.Fatal(err)
 		}
-		api.Add(fakebotapi.Paid{ID: charge, Payload: order.Reference, User: 42, Amount: 250, Date: shop.Now().Unix() + int64(i), Period: telegramstars.SubscriptionPeriod})
+		at := shop.Now().Add(time.Duration(i) * time.Second)
+		api.Record(fakeapi.Payment{ChargeID: charge, Payload: order.Reference, Payer: 42, Stars: 250, At: at, Until: at.Add(fakeapi.SubscriptionPeriod)})
 	}
-	args := []string{"reconcile", "payments", "--provider", "telegram_stars", "--project", paytest.Project, "--db", url, "--api-url", api.URL}
+	args := []string{"reconcile", "payments", "--provider", "telegram_stars", "--project", paytest.Project, "--db", url, "--api-url", address}
 	_, notes := runs(t, 0, args...)
 	prints(t, notes, "a subscription that another one has replaced is not charged again: c1\n")
-	prints(t, fmt.Sprint(api.Edits()), fmt.Sprint([]fakebotapi.Edit{{User: 42, ChargeID: "c1", Canceled: true}}))
+	for i, s := range api.Subscriptions() {
+		if s.ByBot != (i == 0) {
+			t.Errorf("%s: cancelled by the bot is %v", s.ChargeID, s.ByBot)
+		}
+	}
 }
 
 func TestReconcileGrantsWhatStripeListsAndWasMissed(t *testing.T) {

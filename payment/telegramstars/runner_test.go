@@ -5,18 +5,17 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/holdfast-dev/holdfast/internal/fakebotapi"
 	"github.com/holdfast-dev/holdfast/internal/paytest"
 	"github.com/holdfast-dev/holdfast/payment"
 	"github.com/holdfast-dev/holdfast/payment/telegramstars"
 	"github.com/holdfast-dev/holdfast/store"
 	"github.com/holdfast-dev/holdfast/store/memory"
+	"github.com/holdfast-dev/holdfast/telegram/fakeapi"
 )
 
 var errGone = errors.New("the database is gone")
@@ -85,9 +84,21 @@ func (n *notes) left(t *testing.T) int {
 	return len(all)
 }
 
-// api is a BotAPI that does not wait.
-func api(telegram *fakebotapi.Server) *telegramstars.BotAPI {
-	return &telegramstars.BotAPI{Token: fakebotapi.Token, URL: telegram.URL, Wait: func(context.Context, time.Duration) error { return nil }}
+// subscribed is the Bot API with ann's subscription c1, and a caller of it.
+func (b *bot) subscribed() (*fakeapi.Bot, *telegramstars.BotAPI) {
+	b.t.Helper()
+	telegram, caller := botAPI(b.t)
+	telegram.Record(fakeapi.Payment{ChargeID: "c1", Payload: "the older order", Payer: anns, Stars: 250, Until: b.Now().Add(paytest.Days(30))})
+	return telegram, caller
+}
+
+// edits are the subscriptions that were edited, whether or not the answer arrived.
+func edits(telegram *fakeapi.Bot) (all []string) {
+	for _, call := range telegram.Server().Transcript().Where(fakeapi.Call("editUserStarSubscription")) {
+		p := call.Parameters
+		all = append(all, p["user_id"]+" "+p["telegram_payment_charge_id"]+" "+p["is_canceled"])
+	}
+	return all
 }
 
 // upgraded is a person who has two subscriptions, of which one is to be cancelled.
@@ -119,9 +130,10 @@ func pass(t *testing.T, r *telegramstars.Runner) (next time.Time) {
 
 func TestAnActionIsKeptUntilTelegramHasAcceptedIt(t *testing.T) {
 	onEveryStore(t, func(t *testing.T, b *bot) {
-		telegram, n := fakebotapi.New(t), newNotes(t)
+		telegram, caller := b.subscribed()
+		n := newNotes(t)
 		_, last, actions := b.upgraded()
-		r := b.runner(n, api(telegram).Do, nil)
+		r := b.runner(n, caller.Do, nil)
 		for range 2 { // Telegram may tell it twice
 			if err := r.Keep(t.Context(), actions...); err != nil {
 				t.Fatal(err)
@@ -130,34 +142,35 @@ func TestAnActionIsKeptUntilTelegramHasAcceptedIt(t *testing.T) {
 		same(t, "kept", n.left(t), 1)
 
 		// Each attempt tries five times by itself. The first is in vain; of the second the answer is lost once.
-		telegram.Fail(slices.Repeat([]fakebotapi.Fault{fakebotapi.Broken}, 5)...)
+		telegram.Fail(fakeapi.Fault{Kind: fakeapi.Broken, Times: 5})
 		same(t, "due again", pass(t, r), b.Now().Add(time.Minute))
 		same(t, "not before it is due", pass(t, r), b.Now().Add(time.Minute))
-		same(t, "edits", len(telegram.Edits()), 0)
+		same(t, "edits", len(edits(telegram)), 0)
 		b.Pass(time.Minute)
-		telegram.Fail(fakebotapi.LostAnswer)
+		telegram.Fail(fakeapi.Fault{Kind: fakeapi.LoseAnswer})
 		same(t, "nothing is left", pass(t, r), time.Time{})
 		same(t, "kept", n.left(t), 0)
-		for _, edit := range telegram.Edits() {
-			same(t, "what was edited", edit, fakebotapi.Edit{User: anns, ChargeID: "c1", Canceled: true})
+		for _, edit := range edits(telegram) {
+			same(t, "what was edited", edit, "42 c1 true")
 		}
-		same(t, "edits, one of which was not heard of", len(telegram.Edits()), 2)
+		same(t, "edits, one of which was not heard of", len(edits(telegram)), 2)
 		same(t, "it is not asked for again", len(b.tell(last).Actions), 0)
 	})
 }
 
 func TestAnActionSurvivesEveryEndOfTheProcess(t *testing.T) {
 	onEveryStore(t, func(t *testing.T, b *bot) {
-		telegram, n := fakebotapi.New(t), newNotes(t)
+		telegram, caller := b.subscribed()
+		n := newNotes(t)
 		_, last, actions := b.upgraded()
 
 		// Killed before it was kept: the update was not confirmed, comes again and brings it again.
 		n.fail("add", 1)
-		if err := b.runner(n, api(telegram).Do, nil).Keep(t.Context(), actions...); !errors.Is(err, errGone) {
+		if err := b.runner(n, caller.Do, nil).Keep(t.Context(), actions...); !errors.Is(err, errGone) {
 			t.Fatal(err)
 		}
 		again := b.tell(last).Actions
-		if err := b.runner(n, api(telegram).Do, nil).Keep(t.Context(), again...); err != nil {
+		if err := b.runner(n, caller.Do, nil).Keep(t.Context(), again...); err != nil {
 			t.Fatal(err)
 		}
 		// Killed before it was done: the next one does it. Killed before that was noted: it is done once more.
@@ -167,13 +180,13 @@ func TestAnActionSurvivesEveryEndOfTheProcess(t *testing.T) {
 			t.Fatal(err)
 		}
 		n.fail("drop", 1)
-		if _, err := b.runner(n, api(telegram).Do, nil).Pass(t.Context()); !errors.Is(err, errGone) {
+		if _, err := b.runner(n, caller.Do, nil).Pass(t.Context()); !errors.Is(err, errGone) {
 			t.Fatal(err)
 		}
 		same(t, "kept", n.left(t), 1)
-		same(t, "nothing is left", pass(t, b.runner(n, api(telegram).Do, nil)), time.Time{})
+		same(t, "nothing is left", pass(t, b.runner(n, caller.Do, nil)), time.Time{})
 		same(t, "kept", n.left(t), 0)
-		same(t, "edits: what was noted at the order is not done again", len(telegram.Edits()), 1)
+		same(t, "edits: what was noted at the order is not done again", len(edits(telegram)), 1)
 	})
 }
 
@@ -184,9 +197,10 @@ func (cutOff) TellOrder(context.Context, payment.OrderName, bool, time.Time) err
 
 func TestAnActionThatIsDoneAndNotNotedIsDoneAgain(t *testing.T) {
 	onEveryStore(t, func(t *testing.T, b *bot) {
-		telegram, n := fakebotapi.New(t), newNotes(t)
+		telegram, caller := b.subscribed()
+		n := newNotes(t)
 		_, _, actions := b.upgraded()
-		r := b.runner(n, api(telegram).Do, nil)
+		r := b.runner(n, caller.Do, nil)
 		if err := r.Keep(t.Context(), actions...); err != nil {
 			t.Fatal(err)
 		}
@@ -196,21 +210,22 @@ func TestAnActionThatIsDoneAndNotNotedIsDoneAgain(t *testing.T) {
 		b.Stars.Book.Orders = orders
 		b.Pass(time.Minute)
 		same(t, "nothing is left", pass(t, r), time.Time{})
-		same(t, "edits", len(telegram.Edits()), 2)
+		same(t, "edits", len(edits(telegram)), 2)
 	})
 }
 
 func TestWhatThePersonHasCancelledThemselvesIsNotCancelledAgain(t *testing.T) {
 	onEveryStore(t, func(t *testing.T, b *bot) {
-		telegram, n := fakebotapi.New(t), newNotes(t)
+		telegram, caller := b.subscribed()
+		n := newNotes(t)
 		older, _, actions := b.upgraded()
-		r := b.runner(n, api(telegram).Do, nil)
+		r := b.runner(n, caller.Do, nil)
 		if err := r.Keep(t.Context(), actions...); err != nil {
 			t.Fatal(err)
 		}
 		b.tell(b.subscription(anns, older, "canceled"))
 		same(t, "nothing is left", pass(t, r), time.Time{})
-		same(t, "edits", len(telegram.Edits()), 0)
+		same(t, "edits", len(edits(telegram)), 0)
 	})
 }
 

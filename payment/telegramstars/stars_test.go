@@ -15,10 +15,10 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/holdfast-dev/holdfast"
-	"github.com/holdfast-dev/holdfast/internal/fakebotapi"
 	"github.com/holdfast-dev/holdfast/internal/paytest"
 	"github.com/holdfast-dev/holdfast/payment"
 	"github.com/holdfast-dev/holdfast/payment/telegramstars"
+	"github.com/holdfast-dev/holdfast/telegram/fakeapi"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -37,6 +37,16 @@ func onEveryStore(t *testing.T, test func(t *testing.T, b *bot)) {
 	paytest.OnEveryStore(t, telegramstars.Provider, func(t *testing.T, shop *paytest.Shop) {
 		test(t, &bot{Shop: shop, Stars: &telegramstars.Stars{Book: shop.Book, Bot: "7000001"}, t: t, updates: 1000})
 	})
+}
+
+// token is the bot's.
+const token = "7000001:not-a-secret"
+
+// botAPI is the Bot API as the bot sees it, and a caller of it that does not wait.
+func botAPI(t *testing.T) (*fakeapi.Bot, *telegramstars.BotAPI) {
+	t.Helper()
+	api := fakeapi.Start(t, fakeapi.Options{Tokens: []string{token}})
+	return api.Bot(token), &telegramstars.BotAPI{Token: token, URL: api.URL, Wait: func(context.Context, time.Duration) error { return nil }}
 }
 
 const (
@@ -471,32 +481,37 @@ func TestOnlyStarsAreTaken(t *testing.T) {
 // 15
 func TestWhatAnOutageLostIsFoundByReconciling(t *testing.T) {
 	onEveryStore(t, func(t *testing.T, b *bot) {
-		api := fakebotapi.New(t)
+		api, caller := botAPI(t)
 		start := b.Now()
 		once, plan, gone, cheap := b.order("credits_100", false), b.order("pro_30", true), b.order("credits_100", false), b.order("credits_100", false)
-		api.AddOther(map[string]any{"id": "w1", "amount": 5, "date": start.Unix(), "receiver": map[string]any{"type": "fragment"}})
+		api.RecordOther(map[string]any{"id": "w1", "amount": 5, "date": start.Unix(), "receiver": map[string]any{"type": "fragment"}})
 		for i := range 150 { // more than a page of other things
-			api.AddOther(map[string]any{"id": fmt.Sprint("gift", i), "amount": 5, "date": start.Unix(), "source": map[string]any{"type": "telegram_ads"}})
+			api.RecordOther(map[string]any{"id": fmt.Sprint("gift", i), "amount": 5, "date": start.Unix(), "source": map[string]any{"type": "telegram_ads"}})
 		}
-		paid := func(id, payload string, stars, period int64) fakebotapi.Paid {
-			p := fakebotapi.Paid{ID: id, Payload: payload, User: anns, Amount: stars, Date: start.Unix(), Period: period}
-			api.Add(p)
-			return p
+		paid := func(id, payload string, stars int64, until time.Time) {
+			api.Record(fakeapi.Payment{ChargeID: id, Payload: payload, Payer: anns, Stars: stars, At: start, Until: until})
 		}
-		paid("here", once, 100, 0)
+		refund := func(id string) {
+			if err := api.RecordRefund(id); err != nil {
+				t.Fatal(err)
+			}
+		}
+		paid("here", once, 100, time.Time{})
 		b.tell(b.paid(message{user: anns, payload: once, charge: "here", stars: 100}))
-		paid("missed", plan, 250, telegramstars.SubscriptionPeriod)
-		refunded := paid("refunded", gone, 100, 0)
+		paid("missed", plan, 250, start.Add(paytest.Days(30)))
+		paid("refunded", gone, 100, time.Time{})
 		b.tell(b.paid(message{user: anns, payload: gone, charge: "refunded", stars: 100}))
-		api.Refund(refunded)
-		both := paid("both", "lost order", 100, 0)
-		api.Refund(both)
-		api.Add(fakebotapi.Paid{ID: "affiliate", Payload: cheap, User: anns, Amount: 90, Date: start.Unix(), Affiliate: true})
+		refund("refunded")
+		paid("both", "lost order", 100, time.Time{})
+		refund("both")
+		api.RecordOther(map[string]any{"id": "affiliate", "amount": 90, "date": start.Unix(), "source": map[string]any{
+			"type": "user", "transaction_type": "invoice_payment", "user": map[string]any{"id": anns, "first_name": "A"}, "invoice_payload": cheap,
+			"affiliate": map[string]any{"commission_per_mille": 100, "amount": 1},
+		}})
 		b.tell(b.paid(message{user: bobs, payload: "a forged update", charge: "forged", stars: 1_000}))
 		b.Pass(25 * time.Hour) // longer than Telegram keeps updates
 
-		caller := &telegramstars.BotAPI{Token: fakebotapi.Token, URL: api.URL, Wait: func(context.Context, time.Duration) error { return nil }}
-		api.Fail(fakebotapi.TooMany, fakebotapi.Broken, fakebotapi.LostAnswer)
+		api.Fail(fakeapi.Fault{Kind: fakeapi.TooMany}, fakeapi.Fault{Kind: fakeapi.Broken}, fakeapi.Fault{Kind: fakeapi.LoseAnswer})
 		found, _, err := b.Reconcile(t.Context(), caller)
 		if err != nil {
 			t.Fatal(err)
@@ -543,15 +558,17 @@ func TestAnUpgradeCancelsTheOldSubscriptionAtTelegram(t *testing.T) {
 		late := b.tell(b.paid(message{user: anns, payload: old, charge: "c2b", stars: 250, until: b.Now().Add(paytest.Days(29)), renewal: true}))
 		same(t, "after a late renewal", fmt.Sprint(late.Actions), wanted)
 
-		api := fakebotapi.New(t)
-		api.Fail(fakebotapi.LostAnswer)
-		caller := &telegramstars.BotAPI{Token: fakebotapi.Token, URL: api.URL, Wait: func(context.Context, time.Duration) error { return nil }}
+		api, caller := botAPI(t)
+		api.Record(fakeapi.Payment{ChargeID: "c1", Payload: old, Payer: anns, Stars: 250, Until: b.Now().Add(paytest.Days(30))})
+		api.Fail(fakeapi.Fault{Kind: fakeapi.LoseAnswer})
 		action := result.Actions[0]
 		if err := errors.Join(caller.Do(t.Context(), action), b.Done(t.Context(), action)); err != nil {
 			t.Fatal(err)
 		}
-		edit := fakebotapi.Edit{User: anns, ChargeID: "c1", Canceled: true}
-		same(t, "edits", fmt.Sprint(api.Edits()), fmt.Sprint([]fakebotapi.Edit{edit, edit}))
+		cancelled := api.Subscriptions()[0]
+		same(t, "cancelled", cancelled.State, fakeapi.Canceled)
+		same(t, "by the bot", cancelled.ByBot, true)
+		same(t, "edits", strings.Join(edits(api), ", "), "42 c1 true, 42 c1 true")
 		same(t, "actions after it was done", len(b.tell(raw).Actions), 0)
 
 		// Telegram tells that the old one was cancelled: the new one goes on.
@@ -640,9 +657,9 @@ func TestOnlyWhatTelegramCanSellIsOrdered(t *testing.T) {
 }
 
 func TestTheTokenIsInNoError(t *testing.T) {
-	const token = "7000001:secret"
+	const token = "7000001:secret" // not the one that the server knows
 	nowhere := &telegramstars.BotAPI{Token: token, URL: "http://127.0.0.1:1", Wait: func(context.Context, time.Duration) error { return nil }}
-	api := fakebotapi.New(t)
+	_, api := botAPI(t)
 	for what, caller := range map[string]*telegramstars.BotAPI{
 		"no server":     nowhere,
 		"another token": {Token: token, URL: api.URL},

@@ -58,6 +58,9 @@ func newBot(s *Server, token string, id int64) *Bot {
 // ID is the number that the token begins with.
 func (b *Bot) ID() int64 { return b.profile.ID }
 
+// Server is the stand-in that the bot is on.
+func (b *Bot) Server() *Server { return b.server }
+
 // Username is the name by which people find the bot.
 func (b *Bot) Username() string { return b.profile.Username }
 
