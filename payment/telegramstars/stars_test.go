@@ -207,8 +207,8 @@ func TestASecondPaymentOfOneOrderIsCreditedToo(t *testing.T) {
 func TestAPreCheckoutGrantsNothing(t *testing.T) {
 	onEveryStore(t, func(t *testing.T, b *bot) {
 		payload := b.order("credits_100", false)
-		same(t, "the answer", b.ask(anns, payload, 100), telegramstars.Answer{OK: true})
-		same(t, "the answer again", b.ask(anns, payload, 100), telegramstars.Answer{OK: true})
+		same(t, "the answer", b.ask(anns, payload, 100), telegramstars.Answer{OK: true, Account: ann})
+		same(t, "the answer again", b.ask(anns, payload, 100), telegramstars.Answer{OK: true, Account: ann})
 		same(t, "credits", b.Credits(ann), 0)
 		same(t, "seen", b.See(ann).Exists, false)
 	})
@@ -358,7 +358,7 @@ func TestTheSamePlanIsNotSoldTwice(t *testing.T) {
 	onEveryStore(t, func(t *testing.T, b *bot) {
 		end := b.Now().Add(paytest.Days(30))
 		b.tell(b.paid(message{user: anns, payload: b.order("pro_30", true), charge: "c1", stars: 250, until: end}))
-		refused := telegramstars.Answer{Reason: telegramstars.AlreadySubscribed, Until: end}
+		refused := telegramstars.Answer{Reason: telegramstars.AlreadySubscribed, Until: end, Account: ann}
 		same(t, "a second subscription", b.ask(anns, b.order("pro_30", true), 250), refused)
 		same(t, "a single payment beside it", b.ask(anns, b.order("pro_30", false), 250), refused)
 		same(t, "a dearer plan", b.ask(anns, b.order("max_30", true), 900).OK, true)
@@ -417,7 +417,7 @@ func TestAChangedPriceIsHonouredOrRefusedAndNeverSilent(t *testing.T) {
 	onEveryStore(t, func(t *testing.T, b *bot) {
 		payload := b.order("credits_100", false)
 		b.Sell(func(c *holdfast.Catalog) { c.Products[4].Prices[0].Amount = 120 })
-		same(t, "with the order's price", b.ask(anns, payload, 100), telegramstars.Answer{OK: true})
+		same(t, "with the order's price", b.ask(anns, payload, 100), telegramstars.Answer{OK: true, Account: ann})
 		same(t, "with the new price", b.ask(anns, payload, 120).Reason, telegramstars.PriceChanged)
 		b.tell(b.paid(message{user: anns, payload: payload, charge: "c1", stars: 100}))
 		same(t, "credits", b.Credits(ann), 100)
