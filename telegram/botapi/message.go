@@ -51,7 +51,7 @@ type Photo struct {
 	Caption     string
 	HTML        bool
 	URL         string
-	Data        []byte // instead of URL
+	Data        []byte // instead of URL; not to be changed afterwards
 	ReplyTo     int
 	Keyboard    Keyboard
 	AtLeastOnce bool
@@ -77,7 +77,7 @@ func (c *Client) Send(ctx context.Context, m Message) (message int, err error) {
 		return 0, rejected("sendMessage", "there is no text")
 	}
 	for i, text := range parts {
-		params := &bot.SendMessageParams{
+		params := bot.SendMessageParams{
 			MessageThreadID: m.Thread, Text: text, ParseMode: mode(m.HTML), DisableNotification: m.Silent || i > 0,
 		}
 		if i == 0 {
@@ -87,8 +87,9 @@ func (c *Client) Send(ctx context.Context, m Message) (message int, err error) {
 			params.ReplyMarkup = keyboard
 		}
 		err := c.do(ctx, call{method: "sendMessage", chat: m.Chat, paced: true, repeat: m.AtLeastOnce}, func(ctx context.Context, chat Chat) error {
+			params := params // a failed try may still be reading the one before
 			params.ChatID = chat
-			sent, err := c.bot.SendMessage(ctx, params)
+			sent, err := c.bot.SendMessage(ctx, &params)
 			if err == nil {
 				message = sent.ID
 			}
@@ -111,16 +112,16 @@ func (c *Client) SendPhoto(ctx context.Context, p Photo) (message int, err error
 		return 0, rejected("sendPhoto", "a photo has either an address or data")
 	}
 	caption, rest := Cut(p.Caption, MaxCaption, p.HTML)
-	params := &bot.SendPhotoParams{
+	params := bot.SendPhotoParams{
 		MessageThreadID: p.Thread, Caption: caption, ParseMode: mode(p.HTML && caption != ""), ReplyParameters: replyTo(p.ReplyTo), ReplyMarkup: keyboard,
 	}
 	err = c.do(ctx, call{method: "sendPhoto", chat: p.Chat, paced: true, repeat: p.AtLeastOnce}, func(ctx context.Context, chat Chat) error {
+		params := params
 		params.ChatID = chat
 		if params.Photo = (&models.InputFileString{Data: p.URL}); p.URL == "" {
-			// A reader is read once, and there may be a second try.
 			params.Photo = &models.InputFileUpload{Filename: "picture", Data: bytes.NewReader(p.Data)}
 		}
-		sent, err := c.bot.SendPhoto(ctx, params)
+		sent, err := c.bot.SendPhoto(ctx, &params)
 		if err == nil {
 			message = sent.ID
 		}
@@ -139,13 +140,14 @@ func (c *Client) Edit(ctx context.Context, e Edit) error {
 	if err != nil {
 		return err
 	}
-	params := &bot.EditMessageTextParams{MessageID: e.Message, Text: Shorten(e.Text, MaxText, e.HTML), ParseMode: mode(e.HTML), ReplyMarkup: keyboard}
+	params := bot.EditMessageTextParams{MessageID: e.Message, Text: Shorten(e.Text, MaxText, e.HTML), ParseMode: mode(e.HTML), ReplyMarkup: keyboard}
 	if params.Text == "" {
 		return rejected("editMessageText", "there is no text")
 	}
 	err = c.do(ctx, call{method: "editMessageText", chat: e.Chat, paced: true, repeat: true}, func(ctx context.Context, chat Chat) error {
+		params := params
 		params.ChatID = chat
-		_, err := c.bot.EditMessageText(ctx, params)
+		_, err := c.bot.EditMessageText(ctx, &params)
 		return err
 	})
 	if describes(err, "message is not modified") {
@@ -196,11 +198,14 @@ func (c *Client) AnswerCallback(ctx context.Context, id, text string, alert bool
 		_, err := c.bot.AnswerCallbackQuery(ctx, params)
 		return err
 	})
-	if describes(err, "query is too old", "query id is invalid") {
+	if describes(err, tooOld...) {
 		return nil
 	}
 	return err
 }
+
+// tooOld are the words about a query that nobody waits for any more, or that has its answer.
+var tooOld = []string{"query is too old", "query id is invalid"}
 
 func mode(html bool) models.ParseMode {
 	if html {

@@ -2,6 +2,7 @@ package botapi
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/go-telegram/bot"
@@ -95,12 +96,21 @@ func (i *Invoice) shown() (title, description string, prices []models.LabeledPri
 }
 
 // AnswerPreCheckout lets a payment go on, or says why not. Telegram waits ten seconds for it: give the context that long.
+// Whether the person then pays, updates tell.
 func (c *Client) AnswerPreCheckout(ctx context.Context, id, refusal string) error {
 	params := &bot.AnswerPreCheckoutQueryParams{PreCheckoutQueryID: id, OK: refusal == "", ErrorMessage: Shorten(refusal, MaxCallbackText, false)}
-	return c.do(ctx, call{method: "answerPreCheckoutQuery", repeat: true}, func(ctx context.Context, _ Chat) error {
+	var lost error
+	err := c.do(ctx, call{method: "answerPreCheckoutQuery", repeat: true}, func(ctx context.Context, _ Chat) error {
 		_, err := c.bot.AnswerPreCheckoutQuery(ctx, params)
+		if errors.Is(err, ErrUncertain) {
+			lost = err
+		}
 		return err
 	})
+	if lost != nil && describes(err, tooOld...) {
+		return c.send.judge("answerPreCheckoutQuery", lost) // it is too old, or the answer that was lost has counted
+	}
+	return err
 }
 
 // RefundStars gives a payment back, whole. That it is given back already is no error, so it may be repeated until it is known

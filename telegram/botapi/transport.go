@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
@@ -16,7 +15,7 @@ import (
 	"time"
 )
 
-const maxAnswer = 16 << 20 // bytes: a hundred updates are far smaller
+const maxAnswer = 16 << 20 // bytes: a hundred updates are far smaller. What is cut off is no JSON
 
 // transport is the HTTP client under go-telegram/bot, and under the calls that it does not have. It reads answers whole and
 // within bounds, and turns every failure into an error of this package, before anything else could put the address into one:
@@ -64,13 +63,13 @@ func (t *transport) Do(request *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, t.broken(err, sent.Load())
 	}
-	raw, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
+	raw, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
 	_ = response.Body.Close()
 	if err != nil {
 		return nil, t.broken(err, true)
 	}
 	var answer answered
-	if err := json.Unmarshal(raw, &answer); err != nil || len(raw) > maxAnswer || !answer.OK && answer.ErrorCode == 0 {
+	if err := json.Unmarshal(raw, &answer); err != nil || !answer.OK && answer.ErrorCode == 0 {
 		answer = answered{ErrorCode: response.StatusCode, Description: http.StatusText(response.StatusCode)}
 		if response.StatusCode < 400 {
 			answer.ErrorCode, answer.Description = http.StatusBadGateway, "the answer is not the Bot API's"
@@ -91,8 +90,7 @@ func (t *transport) Do(request *http.Request) (*http.Response, error) {
 // broken is the error of a call without an answer.
 func (t *transport) broken(err error, sent bool) error {
 	failed := &Error{Kind: ErrUncertain}
-	var dial *net.OpError
-	if !sent || errors.As(err, &dial) && dial.Op == "dial" {
+	if !sent {
 		failed.Kind = ErrUnavailable
 	}
 	var addressed *url.Error
