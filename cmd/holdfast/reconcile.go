@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"strings"
+	"strconv"
 	"text/tabwriter"
 	"time"
 
@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-dev/holdfast/payment"
 	"github.com/holdfast-dev/holdfast/payment/stripe"
 	"github.com/holdfast-dev/holdfast/payment/telegramstars"
+	"github.com/holdfast-dev/holdfast/telegram/botapi"
 )
 
 type reconcileCommand struct {
@@ -60,7 +61,7 @@ func (c reconcilePaymentsCommand) Run(ctx context.Context, t *terminal) error {
 		if c.Provider == stripe.Provider {
 			found, err = stripe.Reconcile(ctx, book, &stripe.API{Key: secret, URL: c.APIURL}, since)
 		} else {
-			found, err = reconcileStars(ctx, t, book, &telegramstars.BotAPI{Token: secret, URL: c.APIURL})
+			found, err = reconcileStars(ctx, t, book, botapi.Options{Token: secret, URL: c.APIURL, Logger: log})
 		}
 		// What was done is told, also where the rest could not be.
 		if told := tellReconciled(t, c.Provider, &found); err == nil {
@@ -71,12 +72,12 @@ func (c reconcilePaymentsCommand) Run(ctx context.Context, t *terminal) error {
 }
 
 // reconcileStars does what follows at Telegram, too.
-func reconcileStars(ctx context.Context, t *terminal, book *payment.Book, api *telegramstars.BotAPI) (payment.Reconciled, error) {
-	bot, _, ok := strings.Cut(api.Token, ":")
-	if !ok {
-		return payment.Reconciled{}, errors.New("TELEGRAM_BOT_TOKEN: a token is the bot's id, a colon and a secret")
+func reconcileStars(ctx context.Context, t *terminal, book *payment.Book, bot botapi.Options) (payment.Reconciled, error) {
+	api, err := botapi.New(bot)
+	if err != nil {
+		return payment.Reconciled{}, fmt.Errorf("TELEGRAM_BOT_TOKEN: %w", err)
 	}
-	stars := &telegramstars.Stars{Book: book, Bot: bot}
+	stars := &telegramstars.Stars{Book: book, Bot: strconv.FormatInt(api.ID(), 10)}
 	found, actions, err := stars.Reconcile(ctx, api)
 	for _, action := range actions {
 		if failed := api.Do(ctx, action); failed != nil {

@@ -45,37 +45,31 @@ func prints(t *testing.T, got, wanted string) {
 	}
 }
 
-// botAPI is the Bot API, with a bot whose token the command line knows.
-func botAPI(t *testing.T) (bot *fakeapi.Bot, url string) {
-	t.Helper()
-	const token = "7000001:not-a-secret"
-	t.Setenv("TELEGRAM_BOT_TOKEN", token)
-	api := fakeapi.Start(t, fakeapi.Options{Tokens: []string{token}})
-	return api.Bot(token), api.URL
-}
-
 func TestReconcileGrantsWhatTelegramListsAndWasMissed(t *testing.T) {
 	shop, url := shopAt(t, telegramstars.Provider)
 	stars := &telegramstars.Stars{Book: shop.Book, Bot: "7000001"}
-	api, address := botAPI(t)
-	pay := func(charge, product string, recurring bool, amount int64) {
+	const token = "7000001:not-a-secret"
+	api := fakeapi.Start(t, fakeapi.Options{Tokens: []string{token}})
+	bot := api.Bot(token)
+	t.Setenv("TELEGRAM_BOT_TOKEN", token)
+	pay := func(charge, product string, recurring bool, amount int64) string {
 		order, err := stars.NewOrder(t.Context(), telegramstars.NewOrder{Account: "telegram:42", Product: product, Recurring: recurring})
 		if err != nil {
 			t.Fatal(err)
 		}
 		paid := fakeapi.Payment{ChargeID: charge, Payload: order.Reference, Payer: 42, Stars: amount, At: shop.Now()}
 		if recurring {
-			paid.Until = shop.Now().Add(fakeapi.SubscriptionPeriod)
+			paid.Until = paid.At.Add(fakeapi.SubscriptionPeriod)
 		}
-		api.Record(paid)
+		bot.Record(paid)
+		return charge
 	}
 	pay("c1", "credits_100", false, 100)
-	pay("c2", "credits_100", false, 100)
-	if err := api.RecordRefund("c2"); err != nil {
+	if err := bot.RecordRefund(pay("c2", "credits_100", false, 100)); err != nil {
 		t.Fatal(err)
 	}
 	pay("c3", "pro_30", true, 250)
-	args := []string{"reconcile", "payments", "--provider", "telegram_stars", "--project", paytest.Project, "--db", url, "--api-url", address}
+	args := []string{"reconcile", "payments", "--provider", "telegram_stars", "--project", paytest.Project, "--db", url, "--api-url", api.URL}
 	out, _ := runs(t, 0, args...)
 	prints(t, out, `granted now   c1
 granted now   c2
@@ -86,7 +80,7 @@ reconcile: telegram_stars: granted now 3, kept and flagged 0, already there 0, r
 	if got := shop.Credits("telegram:42"); got < 100 {
 		t.Errorf("the account has %d", got)
 	}
-	api.Record(fakeapi.Payment{ChargeID: "c4", Payload: "lost", Payer: 42, Stars: 7, At: shop.Now()})
+	bot.Record(fakeapi.Payment{ChargeID: "c4", Payload: "lost", Payer: 42, Stars: 7, At: shop.Now()})
 	out, notes := runs(t, 1, args...)
 	prints(t, out, `kept now, and flagged  c4
 reconcile: telegram_stars: granted now 0, kept and flagged 1, already there 3, refunded now 0, here and not there 0
@@ -94,8 +88,8 @@ reconcile: telegram_stars: granted now 0, kept and flagged 1, already there 3, r
 	if !strings.Contains(notes, "a payment was kept and granted nothing") {
 		t.Errorf("the operator reads %q", notes)
 	}
-	_, empty := botAPI(t)
-	out, _ = runs(t, 1, append(args[:len(args)-1], empty)...)
+	empty := fakeapi.Start(t, fakeapi.Options{Tokens: []string{token}})
+	out, _ = runs(t, 1, append(args[:len(args)-1], empty.URL)...)
 	if !strings.HasSuffix(out, "here and not there 4\n") {
 		t.Errorf("compared with an empty list: %s", out)
 	}
@@ -108,22 +102,24 @@ reconcile: telegram_stars: granted now 0, kept and flagged 1, already there 3, r
 func TestReconcileStopsTheChargesOfASubscriptionThatWasReplaced(t *testing.T) {
 	shop, url := shopAt(t, telegramstars.Provider)
 	stars := &telegramstars.Stars{Book: shop.Book, Bot: "7000001"}
-	api, address := botAPI(t)
+	const token = "7000001:not-a-secret"
+	api := fakeapi.Start(t, fakeapi.Options{Tokens: []string{token}})
+	bot := api.Bot(token)
+	t.Setenv("TELEGRAM_BOT_TOKEN", token)
 	for i, charge := range []string{"c1", "c2"} {
 		order, err := stars.NewOrder(t.Context(), telegramstars.NewOrder{Account: "telegram:42", Product: "pro_30", Recurring: true})
 		if err != nil {
 			t.Fatal(err)
 		}
 		at := shop.Now().Add(time.Duration(i) * time.Second)
-		api.Record(fakeapi.Payment{ChargeID: charge, Payload: order.Reference, Payer: 42, Stars: 250, At: at, Until: at.Add(fakeapi.SubscriptionPeriod)})
+		bot.Record(fakeapi.Payment{ChargeID: charge, Payload: order.Reference, Payer: 42, Stars: 250, At: at, Until: at.Add(fakeapi.SubscriptionPeriod)})
 	}
-	args := []string{"reconcile", "payments", "--provider", "telegram_stars", "--project", paytest.Project, "--db", url, "--api-url", address}
+	args := []string{"reconcile", "payments", "--provider", "telegram_stars", "--project", paytest.Project, "--db", url, "--api-url", api.URL}
 	_, notes := runs(t, 0, args...)
 	prints(t, notes, "a subscription that another one has replaced is not charged again: c1\n")
-	for i, s := range api.Subscriptions() {
-		if s.ByBot != (i == 0) {
-			t.Errorf("%s: cancelled by the bot is %v", s.ChargeID, s.ByBot)
-		}
+	edits := api.Transcript().Where(fakeapi.Call("editUserStarSubscription"))
+	if len(edits) != 1 || edits[0].Parameters["telegram_payment_charge_id"] != "c1" || edits[0].Parameters["is_canceled"] != "true" {
+		t.Errorf("what was edited: %v", edits)
 	}
 }
 

@@ -22,7 +22,7 @@ type Notes interface {
 type RunnerOptions struct {
 	Stars *Stars
 	Notes Notes
-	// Do does an action at Telegram: a BotAPI's Do, or the bot's own sender behind its limits. It may be called twice for one
+	// Do does an action at Telegram: that of a botapi.Client, or the bot's own sender. It may be called twice for one
 	// action, and its errors never hold the token.
 	Do     func(ctx context.Context, action Action) error
 	Every  time.Duration // how often is looked for what is due; 0: a minute
@@ -45,7 +45,7 @@ const (
 	notePrefix   = "action:" // of the keys of notes; the rest is Action.Key
 	notesAtOnce  = 100
 	runEvery     = time.Minute
-	actionWithin = 2 * time.Minute // longer than a BotAPI tries by itself, unless Telegram asks it to wait
+	actionWithin = 2 * time.Minute // longer than botapi tries by itself, unless Telegram asks it to wait
 
 	firstAgain   = time.Minute
 	longestAgain = 6 * time.Hour

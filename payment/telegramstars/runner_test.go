@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -15,6 +16,7 @@ import (
 	"github.com/holdfast-dev/holdfast/payment/telegramstars"
 	"github.com/holdfast-dev/holdfast/store"
 	"github.com/holdfast-dev/holdfast/store/memory"
+	"github.com/holdfast-dev/holdfast/telegram/botapi"
 	"github.com/holdfast-dev/holdfast/telegram/fakeapi"
 )
 
@@ -84,21 +86,38 @@ func (n *notes) left(t *testing.T) int {
 	return len(all)
 }
 
-// subscribed is the Bot API with ann's subscription c1, and a caller of it.
-func (b *bot) subscribed() (*fakeapi.Bot, *telegramstars.BotAPI) {
-	b.t.Helper()
-	telegram, caller := botAPI(b.t)
-	telegram.Record(fakeapi.Payment{ChargeID: "c1", Payload: "the older order", Payer: anns, Stars: 250, Until: b.Now().Add(paytest.Days(30))})
-	return telegram, caller
+// standIn is a bot at the stand-in for the Bot API, and the client that calls it.
+type standIn struct {
+	*fakeapi.Bot
+	*botapi.Client
+	server *fakeapi.Server
 }
 
-// edits are the subscriptions that were edited, whether or not the answer arrived.
-func edits(telegram *fakeapi.Bot) (all []string) {
-	for _, call := range telegram.Server().Transcript().Where(fakeapi.Call("editUserStarSubscription")) {
-		p := call.Parameters
-		all = append(all, p["user_id"]+" "+p["telegram_payment_charge_id"]+" "+p["is_canceled"])
+func newStandIn(t *testing.T) *standIn {
+	t.Helper()
+	const token = "7000001:not-a-secret"
+	s := fakeapi.Start(t, fakeapi.Options{Tokens: []string{token}})
+	caller, err := botapi.New(botapi.Options{Token: token, URL: s.URL})
+	if err != nil {
+		t.Fatal(err)
 	}
-	return all
+	return &standIn{s.Bot(token), caller, s}
+}
+
+// subscribed lists the subscriptions of upgraded.
+func (s *standIn) subscribed(b *bot) *standIn {
+	for _, charge := range []string{"c1", "c2"} {
+		s.Record(fakeapi.Payment{ChargeID: charge, Payload: charge, Payer: anns, Stars: 250, Until: b.Now().Add(paytest.Days(30))})
+	}
+	return s
+}
+
+// edits are the subscriptions that were cancelled, in order.
+func (s *standIn) edits() (edits []string) {
+	for _, e := range s.server.Transcript().Where(fakeapi.Call("editUserStarSubscription")) {
+		edits = append(edits, e.Parameters["user_id"]+" "+e.Parameters["telegram_payment_charge_id"]+" "+e.Parameters["is_canceled"])
+	}
+	return edits
 }
 
 // upgraded is a person who has two subscriptions, of which one is to be cancelled.
@@ -130,10 +149,9 @@ func pass(t *testing.T, r *telegramstars.Runner) (next time.Time) {
 
 func TestAnActionIsKeptUntilTelegramHasAcceptedIt(t *testing.T) {
 	onEveryStore(t, func(t *testing.T, b *bot) {
-		telegram, caller := b.subscribed()
-		n := newNotes(t)
+		telegram, n := newStandIn(t).subscribed(b), newNotes(t)
 		_, last, actions := b.upgraded()
-		r := b.runner(n, caller.Do, nil)
+		r := b.runner(n, telegram.Do, nil)
 		for range 2 { // Telegram may tell it twice
 			if err := r.Keep(t.Context(), actions...); err != nil {
 				t.Fatal(err)
@@ -141,36 +159,37 @@ func TestAnActionIsKeptUntilTelegramHasAcceptedIt(t *testing.T) {
 		}
 		same(t, "kept", n.left(t), 1)
 
-		// Each attempt tries five times by itself. The first is in vain; of the second the answer is lost once.
-		telegram.Fail(fakeapi.Fault{Kind: fakeapi.Broken, Times: 5})
+		// The first attempt is in vain; the answer to the second is lost.
+		telegram.Fail(fakeapi.Fault{Kind: fakeapi.Refused, Description: "USER_ID_INVALID"})
 		same(t, "due again", pass(t, r), b.Now().Add(time.Minute))
 		same(t, "not before it is due", pass(t, r), b.Now().Add(time.Minute))
-		same(t, "edits", len(edits(telegram)), 0)
+		same(t, "edits", len(telegram.edits()), 0)
 		b.Pass(time.Minute)
-		telegram.Fail(fakeapi.Fault{Kind: fakeapi.LoseAnswer})
+		r.Do = func(ctx context.Context, action telegramstars.Action) error {
+			return errors.Join(telegram.Do(ctx, action), botapi.ErrUncertain)
+		}
+		same(t, "due again", pass(t, r), b.Now().Add(2*time.Minute))
+		b.Pass(2 * time.Minute)
+		r.Do = telegram.Do
 		same(t, "nothing is left", pass(t, r), time.Time{})
 		same(t, "kept", n.left(t), 0)
-		for _, edit := range edits(telegram) {
-			same(t, "what was edited", edit, "42 c1 true")
-		}
-		same(t, "edits, one of which was not heard of", len(edits(telegram)), 2)
+		same(t, "edits, one of which was not heard of", fmt.Sprint(telegram.edits()), "[42 c1 true 42 c1 true]")
 		same(t, "it is not asked for again", len(b.tell(last).Actions), 0)
 	})
 }
 
 func TestAnActionSurvivesEveryEndOfTheProcess(t *testing.T) {
 	onEveryStore(t, func(t *testing.T, b *bot) {
-		telegram, caller := b.subscribed()
-		n := newNotes(t)
+		telegram, n := newStandIn(t).subscribed(b), newNotes(t)
 		_, last, actions := b.upgraded()
 
 		// Killed before it was kept: the update was not confirmed, comes again and brings it again.
 		n.fail("add", 1)
-		if err := b.runner(n, caller.Do, nil).Keep(t.Context(), actions...); !errors.Is(err, errGone) {
+		if err := b.runner(n, telegram.Do, nil).Keep(t.Context(), actions...); !errors.Is(err, errGone) {
 			t.Fatal(err)
 		}
 		again := b.tell(last).Actions
-		if err := b.runner(n, caller.Do, nil).Keep(t.Context(), again...); err != nil {
+		if err := b.runner(n, telegram.Do, nil).Keep(t.Context(), again...); err != nil {
 			t.Fatal(err)
 		}
 		// Killed before it was done: the next one does it. Killed before that was noted: it is done once more.
@@ -180,13 +199,13 @@ func TestAnActionSurvivesEveryEndOfTheProcess(t *testing.T) {
 			t.Fatal(err)
 		}
 		n.fail("drop", 1)
-		if _, err := b.runner(n, caller.Do, nil).Pass(t.Context()); !errors.Is(err, errGone) {
+		if _, err := b.runner(n, telegram.Do, nil).Pass(t.Context()); !errors.Is(err, errGone) {
 			t.Fatal(err)
 		}
 		same(t, "kept", n.left(t), 1)
-		same(t, "nothing is left", pass(t, b.runner(n, caller.Do, nil)), time.Time{})
+		same(t, "nothing is left", pass(t, b.runner(n, telegram.Do, nil)), time.Time{})
 		same(t, "kept", n.left(t), 0)
-		same(t, "edits: what was noted at the order is not done again", len(edits(telegram)), 1)
+		same(t, "edits: what was noted at the order is not done again", len(telegram.edits()), 1)
 	})
 }
 
@@ -197,10 +216,9 @@ func (cutOff) TellOrder(context.Context, payment.OrderName, bool, time.Time) err
 
 func TestAnActionThatIsDoneAndNotNotedIsDoneAgain(t *testing.T) {
 	onEveryStore(t, func(t *testing.T, b *bot) {
-		telegram, caller := b.subscribed()
-		n := newNotes(t)
+		telegram, n := newStandIn(t).subscribed(b), newNotes(t)
 		_, _, actions := b.upgraded()
-		r := b.runner(n, caller.Do, nil)
+		r := b.runner(n, telegram.Do, nil)
 		if err := r.Keep(t.Context(), actions...); err != nil {
 			t.Fatal(err)
 		}
@@ -210,22 +228,21 @@ func TestAnActionThatIsDoneAndNotNotedIsDoneAgain(t *testing.T) {
 		b.Stars.Book.Orders = orders
 		b.Pass(time.Minute)
 		same(t, "nothing is left", pass(t, r), time.Time{})
-		same(t, "edits", len(edits(telegram)), 2)
+		same(t, "edits", len(telegram.edits()), 2)
 	})
 }
 
 func TestWhatThePersonHasCancelledThemselvesIsNotCancelledAgain(t *testing.T) {
 	onEveryStore(t, func(t *testing.T, b *bot) {
-		telegram, caller := b.subscribed()
-		n := newNotes(t)
+		telegram, n := newStandIn(t).subscribed(b), newNotes(t)
 		older, _, actions := b.upgraded()
-		r := b.runner(n, caller.Do, nil)
+		r := b.runner(n, telegram.Do, nil)
 		if err := r.Keep(t.Context(), actions...); err != nil {
 			t.Fatal(err)
 		}
 		b.tell(b.subscription(anns, older, "canceled"))
 		same(t, "nothing is left", pass(t, r), time.Time{})
-		same(t, "edits", len(edits(telegram)), 0)
+		same(t, "edits", len(telegram.edits()), 0)
 	})
 }
 

@@ -8,7 +8,7 @@
 //
 // Whoever receives the updates calls it: a server for many bots, a bot in Go, or the author of a bot in another language over
 // HTTP. It works on the raw JSON of updates and needs no bot library. It never grants on a pre-checkout, never computes what
-// is granted, and calls Telegram only where it is given a BotAPI to call it with.
+// is granted, and never calls Telegram: it is given a Lister and somebody who does actions, such as telegram/botapi.
 package telegramstars
 
 import (

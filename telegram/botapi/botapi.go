@@ -88,6 +88,9 @@ func New(options Options) (*Client, error) {
 	return c, nil
 }
 
+// ID is the bot's id, as its token has it.
+func (c *Client) ID() int64 { return c.bot.ID() }
+
 // call is what the client has to know of a call beside its arguments.
 type call struct {
 	method string
