@@ -21,13 +21,15 @@ type Updates interface {
 	KeepUpdates(ctx context.Context, updates []Update) (kept []bool, err error)
 	// ClaimUpdates takes lines of a bot whose time has come, the longest due first, and returns the first update of each,
 	// whose attempts it counts. They are the claim's until the given time: nobody else is given an update of these lines
-	// before. A claim is a random word, used once.
+	// before. A claim is a random word, used once, that begins with a word of its holder.
 	ClaimUpdates(ctx context.Context, bot, claim string, now, until time.Time, limit int) ([]Update, error)
 	// ProlongClaim moves the end of the claim on a line; held is false where it had lapsed and another has the line.
 	ProlongClaim(ctx context.Context, bot, line, claim string, until time.Time) (held bool, err error)
 	// SettleUpdate writes what handling the first update of a claimed line came to, and lets the line go; settled is false,
 	// and nothing was written, where the claim had lapsed and another has the line.
 	SettleUpdate(ctx context.Context, settled Settled) (written bool, err error)
+	// EndClaims makes lines of a bot due that anybody but the holder has claimed.
+	EndClaims(ctx context.Context, bot, holder string, now time.Time) error
 	// UpdateCounts tells of each bot that keeps updates, in the order of their bytes.
 	UpdateCounts(ctx context.Context) ([]UpdateCount, error)
 	// PruneUpdates removes up to limit updates: those done before the one time, and those that failed before the other.
@@ -102,3 +104,6 @@ type Note struct {
 
 // BotLease names the lease of whoever polls for a bot.
 func BotLease(bot string) string { return "bot:" + bot }
+
+// LastKey is behind every ending that a key can have: a range of keys with one beginning ends there.
+const LastKey = "\U0010ffff"

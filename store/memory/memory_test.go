@@ -33,3 +33,7 @@ func TestMemoryKeepsWhatTheEdgesNeed(t *testing.T) {
 func TestMemoryKeepsWhatTheRelayNeeds(t *testing.T) {
 	storetest.ExerciseOutbox(t, func(*testing.T) storetest.OutboxStore { return memory.Open() })
 }
+
+func TestMemoryKeepsWhatBotsNeed(t *testing.T) {
+	storetest.ExerciseTelegram(t, func(*testing.T) storetest.TelegramStore { return memory.Open() })
+}

@@ -148,7 +148,11 @@ func (s *Store) ProlongClaim(ctx context.Context, bot, name, claim string, until
 
 // SettleUpdate writes what handling the first update of a line came to.
 func (s *Store) SettleUpdate(ctx context.Context, settled store.Settled) (written bool, err error) {
-	err = s.use(ctx, "settle an update", func() error {
+	const op = "settle an update"
+	err = s.use(ctx, op, func() error {
+		if !slices.Contains([]store.UpdateState{store.UpdateWaiting, store.UpdateDone, store.UpdateFailed}, settled.State) {
+			return rejected(op, errors.New("update_state_is_known"))
+		}
 		l, held := s.held(settled.Bot, settled.Line, settled.Claim)
 		if !held || l.waiting[0].ID != settled.ID {
 			return nil
@@ -168,6 +172,18 @@ func (s *Store) SettleUpdate(ctx context.Context, settled store.Settled) (writte
 		return nil
 	})
 	return written, err
+}
+
+// EndClaims makes lines due that others have claimed.
+func (s *Store) EndClaims(ctx context.Context, bot, holder string, now time.Time) error {
+	return s.use(ctx, "end claims", func() error {
+		for place, l := range s.lines {
+			if place.bot == bot && l.claim != "" && !strings.HasPrefix(l.claim, holder) && l.dueAt.After(now) {
+				l.dueAt = stored(now)
+			}
+		}
+		return nil
+	})
 }
 
 // UpdateCounts tells of each bot.

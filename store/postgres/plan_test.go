@@ -70,6 +70,16 @@ var plans = map[string]string{
 	updateGrantsText:         "grants_pkey",
 	updateReservationsText:   "reservations_pkey",
 	updatePlainReservations:  "reservations_pkey",
+	lockLines:                "telegram_updates_pkey",
+	insertUpdates:            "telegram_lines_pkey waiting_updates",
+	claimLines:               "due_lines",
+	dropEmptyLines:           "due_lines waiting_updates",
+	countAttempts:            "due_lines waiting_updates",
+	lockLine:                 "telegram_lines_pkey telegram_updates_pkey",
+	settleUpdate:             "telegram_lines_pkey telegram_updates_pkey",
+	dropEmptyLine:            "telegram_lines_pkey waiting_updates",
+	freeLine:                 "telegram_lines_pkey waiting_updates",
+	selectNotes:              "telegram_notes_pkey",
 }
 
 var (
@@ -178,6 +188,11 @@ func fill(t *testing.T, conn *pgx.Conn) {
 			SELECT 'e' || n, a * 40 + n, md5('account' || a)::uuid, 0, CASE n WHEN 2 THEN now() END, 1, 0,
 				CASE n WHEN 1 THEN 'dead' WHEN 2 THEN 'pending' WHEN 3 THEN 'waiting' ELSE 'delivered' END, ''
 			FROM generate_series(1, 1000) a, generate_series(1, 5) n`,
+		`INSERT INTO holdfast.telegram_updates (bot, update_id, line, received_at, ended_at, attempts, state, raw)
+			SELECT 'b', a * 40 + n, 'person ' || a, now(), CASE WHEN n > 2 THEN now() END, 1, CASE WHEN n > 2 THEN 'done' ELSE 'waiting' END, '{}'
+			FROM generate_series(1, 1000) a, generate_series(1, 40) n`,
+		`INSERT INTO holdfast.telegram_lines (bot, line, due_at) SELECT 'b', 'person ' || a, now() FROM generate_series(1, 1000) a`,
+		`INSERT INTO holdfast.telegram_notes (bot, key, at, value) SELECT 'b', 'status/' || n, now(), '' FROM generate_series(1, 1000) n`,
 	} {
 		execute(t, conn, text)
 	}

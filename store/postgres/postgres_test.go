@@ -75,3 +75,12 @@ func TestPostgreSQLKeepsWhatTheRelayNeeds(t *testing.T) {
 	t.Parallel()
 	storetest.ExerciseOutbox(t, func(t *testing.T) storetest.OutboxStore { return opened(t, pgtest.New(t), Options{}) })
 }
+
+func TestPostgreSQLKeepsWhatBotsNeed(t *testing.T) {
+	t.Parallel()
+	for name, parameters := range map[string]string{"with prepared statements": "", "in the simple protocol": "&default_query_exec_mode=simple_protocol"} {
+		t.Run(name, func(t *testing.T) {
+			storetest.ExerciseTelegram(t, func(t *testing.T) storetest.TelegramStore { return opened(t, pgtest.New(t)+parameters, Options{}) })
+		})
+	}
+}

@@ -57,6 +57,12 @@ func TestStatementsUseTheIndexTheyAreMeantFor(t *testing.T) {
 		selectAllGrants:         "SEARCH grants USING INDEX sqlite_autoindex_grants_1 (account_id=?)",
 		selectAllReservations:   "SEARCH reservations USING INDEX sqlite_autoindex_reservations_1 (account_id=?)",
 		selectAllEntries:        "SEARCH entries USING INDEX sqlite_autoindex_entries_1 (account_id=?)",
+		insertUpdate:            "SCALAR SUBQUERY 1; SEARCH telegram_updates USING COVERING INDEX waiting_updates (bot=? AND line=?)",
+		selectDueLines:          "SEARCH telegram_lines USING INDEX due_lines (bot=? AND due_at<?)",
+		selectFirstUpdate:       "SEARCH telegram_updates USING INDEX waiting_updates (bot=? AND line=?)",
+		claimLine:               "SEARCH telegram_lines USING INDEX sqlite_autoindex_telegram_lines_1 (bot=? AND line=?)",
+		settleUpdate:            "SEARCH telegram_updates USING INDEX sqlite_autoindex_telegram_updates_1 (bot=? AND update_id=?); SCALAR SUBQUERY 1; SEARCH telegram_lines USING INDEX sqlite_autoindex_telegram_lines_1 (bot=? AND line=?)",
+		selectNotes:             "SEARCH telegram_notes USING INDEX sqlite_autoindex_telegram_notes_1 (bot=? AND key>? AND key<?)",
 		selectKey:               "SEARCH api_keys USING INDEX sqlite_autoindex_api_keys_1 (hash=?)",
 	} {
 		var steps []string

@@ -111,3 +111,7 @@ func TestSQLiteKeepsWhatTheEdgesNeed(t *testing.T) {
 func TestSQLiteKeepsWhatTheRelayNeeds(t *testing.T) {
 	storetest.ExerciseOutbox(t, func(t *testing.T) storetest.OutboxStore { return opened(t, fresh(t), Options{}) })
 }
+
+func TestSQLiteKeepsWhatBotsNeed(t *testing.T) {
+	storetest.ExerciseTelegram(t, func(t *testing.T) storetest.TelegramStore { return opened(t, fresh(t), Options{}) })
+}

@@ -383,3 +383,48 @@ CREATE TABLE holdfast.deliveries (
 CREATE INDEX due_deliveries ON holdfast.deliveries (endpoint_id, next_at, position) WHERE state = 'pending';
 CREATE INDEX queued_deliveries ON holdfast.deliveries (endpoint_id, account_id, position) WHERE state IN ('pending', 'waiting');
 CREATE INDEX dead_deliveries ON holdfast.deliveries (endpoint_id, position) WHERE state = 'dead';
+
+-- What chat bots keep: the updates that the Bot API told, the lines in which they wait for their turn, and notes.
+
+CREATE TABLE holdfast.telegram_updates (
+	update_id   bigint      NOT NULL, -- unique in the bot, and no more than that: ids begin anew after an idle week
+	received_at timestamptz NOT NULL, -- the place in the line
+	ended_at    timestamptz,          -- NULL: it waits
+	attempts    integer     NOT NULL,
+	bot         text        NOT NULL,
+	line        text        NOT NULL,
+	state       text        NOT NULL,
+	problem     text, -- NULL: none
+	raw         text        NOT NULL, -- JSON, as it came
+	PRIMARY KEY (bot, update_id),
+	CONSTRAINT update_waits_in_a_line_of_a_bot CHECK (bot <> '' AND line <> ''),
+	CONSTRAINT update_says_something CHECK (raw <> ''),
+	CONSTRAINT update_state_is_known CHECK (state IN ('waiting', 'done', 'failed')),
+	CONSTRAINT waiting_update_has_not_ended CHECK ((state = 'waiting') = (ended_at IS NULL))
+) WITH (fillfactor = 80);
+
+-- Only here: the bot is in no index but the primary key. There are few bots, mostly one, and a planner takes any index that
+-- has it for as good as that key.
+CREATE INDEX waiting_updates ON holdfast.telegram_updates (line, received_at) WHERE state = 'waiting';
+CREATE INDEX failed_updates ON holdfast.telegram_updates (update_id) WHERE state = 'failed';
+CREATE INDEX ended_updates ON holdfast.telegram_updates (ended_at) WHERE ended_at IS NOT NULL;
+
+-- There is a row as long as an update waits in the line. It is what a claim locks.
+CREATE TABLE holdfast.telegram_lines (
+	bot    text        NOT NULL,
+	line   text        NOT NULL,
+	due_at timestamptz NOT NULL, -- when the first update may be tried; of a claimed line, when the claim ends
+	claim  text,                 -- NULL: nobody's
+	PRIMARY KEY (bot, line)
+) WITH (fillfactor = 50);
+
+CREATE INDEX due_lines ON holdfast.telegram_lines (due_at);
+
+CREATE TABLE holdfast.telegram_notes (
+	bot   text        NOT NULL,
+	key   text        NOT NULL COLLATE "C", -- listed in the order of their bytes
+	at    timestamptz NOT NULL,
+	value text        NOT NULL,
+	PRIMARY KEY (bot, key),
+	CONSTRAINT note_of_a_bot_has_a_key CHECK (bot <> '' AND key <> '')
+) WITH (fillfactor = 80);

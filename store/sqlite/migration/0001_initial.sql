@@ -410,3 +410,46 @@ CREATE TABLE deliveries (
 CREATE INDEX due_deliveries ON deliveries (endpoint_id, next_at, position) WHERE state = 'pending';
 CREATE INDEX queued_deliveries ON deliveries (endpoint_id, account_id, position) WHERE state IN ('pending', 'waiting');
 CREATE INDEX dead_deliveries ON deliveries (endpoint_id, position) WHERE state = 'dead';
+
+-- What chat bots keep: the updates that the Bot API told, the lines in which they wait for their turn, and notes.
+
+CREATE TABLE telegram_updates (
+	bot         TEXT    NOT NULL,
+	update_id   INTEGER NOT NULL, -- unique in the bot, and no more than that: ids begin anew after an idle week
+	line        TEXT    NOT NULL,
+	received_at INTEGER NOT NULL, -- the place in the line
+	ended_at    INTEGER,          -- NULL: it waits
+	attempts    INTEGER NOT NULL,
+	state       TEXT    NOT NULL,
+	problem     TEXT, -- NULL: none
+	raw         TEXT    NOT NULL, -- JSON, as it came
+	PRIMARY KEY (bot, update_id),
+	CONSTRAINT update_waits_in_a_line_of_a_bot CHECK (bot <> '' AND line <> ''),
+	CONSTRAINT update_says_something CHECK (raw <> ''),
+	CONSTRAINT update_state_is_known CHECK (state IN ('waiting', 'done', 'failed')),
+	CONSTRAINT waiting_update_has_not_ended CHECK ((state = 'waiting') = (ended_at IS NULL))
+) STRICT;
+
+CREATE INDEX waiting_updates ON telegram_updates (bot, line, received_at) WHERE state = 'waiting';
+CREATE INDEX failed_updates ON telegram_updates (bot) WHERE state = 'failed';
+CREATE INDEX ended_updates ON telegram_updates (ended_at) WHERE ended_at IS NOT NULL;
+
+-- There is a row as long as an update waits in the line. It is what a claim locks.
+CREATE TABLE telegram_lines (
+	bot    TEXT    NOT NULL,
+	line   TEXT    NOT NULL,
+	due_at INTEGER NOT NULL, -- when the first update may be tried; of a claimed line, when the claim ends
+	claim  TEXT,             -- NULL: nobody's
+	PRIMARY KEY (bot, line)
+) STRICT;
+
+CREATE INDEX due_lines ON telegram_lines (bot, due_at);
+
+CREATE TABLE telegram_notes (
+	bot   TEXT    NOT NULL,
+	key   TEXT    NOT NULL,
+	at    INTEGER NOT NULL,
+	value TEXT    NOT NULL,
+	PRIMARY KEY (bot, key),
+	CONSTRAINT note_of_a_bot_has_a_key CHECK (bot <> '' AND key <> '')
+) STRICT;
