@@ -7,8 +7,9 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"maps"
+	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -32,15 +33,18 @@ type Options struct {
 	// Secret is what the webhook is told with. Empty: the webhook answers nobody.
 	Secret string
 	// Handle is given the updates of a person one after the other, in the order in which they came, and those of different
-	// people at the same time. An error, or a panic, is tried again, up to Attempts. It may be told of an update again that
-	// it has handled, where the process was killed before that was stored.
+	// people at the same time. Its context ends after a minute. An error, or a panic, is tried again, up to Attempts. It may
+	// be told again of an update that it has handled, where the process was killed before that was stored.
 	Handle func(context.Context, Update) error
 	// Fast is given pre-checkout queries and callback queries at once, whatever else their person waits for, also while the
-	// database cannot be used. Its context ends after a few seconds. Nil: Handle.
+	// database cannot be used. Its context ends after a few seconds, and then it is waited for no longer. Nil: Handle.
 	Fast func(context.Context, Update) error
 	// Refuse is called where Fast failed or took too long: it must answer no, and need nothing but the Bot API. Where it
 	// succeeds, the update is done. Nil: Fast is tried again for as long as an answer is of use.
 	Refuse func(context.Context, Update) error
+	// Alone says that no other process handles updates from this store: what a predecessor had begun is handled at once, and
+	// not when its claims lapse.
+	Alone bool
 	// Attempts is how often an update is tried before it is set aside; 0: 10.
 	Attempts int
 	// Parallel is how many people's updates are handled at the same time; 0: 64.
@@ -56,32 +60,27 @@ const (
 	defaultAttempts = 10
 	defaultParallel = 64
 	defaultEvery    = time.Second
-
-	// An answer to a query that is older is refused by the Bot API.
-	queriesLive  = 150 * time.Second
-	fastFor      = 7 * time.Second // a pre-checkout query must be answered within ten
-	refuseFor    = 2 * time.Second
-	fastPatience = 2 * time.Second // for storing a query; then it is answered without
 )
 
 // Kinds are the updates that a bot of this product lives from. Without pre_checkout_query every checkout would time out.
 func Kinds() []string {
 	return []string{
-		"message", "callback_query", preCheckout, "my_chat_member", "subscription", "purchased_paid_media", "stopped_message_generation",
+		"message", callbackQuery, preCheckoutQuery, "my_chat_member", "subscription", "purchased_paid_media", "stopped_message_generation",
 	}
 }
 
 const (
-	preCheckout   = "pre_checkout_query"
-	callbackQuery = "callback_query"
+	preCheckoutQuery = "pre_checkout_query"
+	callbackQuery    = "callback_query"
 )
 
 // Inbox is safe for concurrent use.
 type Inbox struct {
-	options Options
-	holder  string        // names this process to others that poll
-	woken   chan struct{} // there may be something to do
-	fast    sync.WaitGroup
+	options  Options
+	holder   string        // names this process in claims and to others that poll
+	woken    chan struct{} // there may be something to do
+	fast     sync.RWMutex  // whoever answers a query reads
+	answered answered
 }
 
 // New makes an inbox. It does nothing before it is asked.
@@ -105,8 +104,11 @@ func New(options Options) *Inbox {
 		options.Now = time.Now
 	}
 	options.Logger = options.Logger.With("bot", options.Bot)
-	return &Inbox{options: options, holder: rand.Text(), woken: make(chan struct{}, 1)}
+	return &Inbox{options: options, holder: rand.Text() + ".", woken: make(chan struct{}, 1)}
 }
+
+// newClaim is a word for one claim of this process.
+func (in *Inbox) newClaim() string { return in.holder + rand.Text() }
 
 // wake makes the worker look.
 func (in *Inbox) wake() {
@@ -124,7 +126,7 @@ type told struct {
 	raw  string
 }
 
-func (t *told) fast() bool { return t.kind == preCheckout || t.kind == callbackQuery }
+func isFast(kind string) bool { return kind == preCheckoutQuery || kind == callbackQuery }
 
 var errNoUpdate = errors.New("it is not an update")
 
@@ -139,34 +141,34 @@ func read(raw []byte) (told, error) {
 		return told{}, errNoUpdate
 	}
 	// A database may insist on UTF-8, which a JSON text need not be.
-	t := told{id: id, raw: string(bytes.ToValidUTF8(raw, []byte("�")))}
-	for kind, content := range fields {
-		if kind == "update_id" || len(content) == 0 || content[0] != '{' {
+	t := told{id: id, line: "update/" + strconv.FormatInt(id, 10), raw: string(bytes.ToValidUTF8(raw, []byte("\uFFFD")))}
+	for _, kind := range slices.Sorted(maps.Keys(fields)) {
+		content := fields[kind]
+		if kind == "update_id" || content[0] != '{' {
 			continue
 		}
-		t.kind, t.line = kind, lineOf(content)
-		if t.fast() {
-			t.line = "" // nobody is waited for
-			break
+		t.kind = kind
+		if isFast(kind) {
+			return t, nil // nobody is waited for
 		}
-	}
-	if t.line == "" {
-		t.line = "update/" + strconv.FormatInt(id, 10)
+		if person := personOf(content); person != "" {
+			t.line = person
+		}
 	}
 	return t, nil
 }
 
-// lineOf is the person that an update is of, or else the chat; empty: it does not say. What is sent in the name of a chat
-// comes from a user that Telegram uses for all such chats.
-func lineOf(content []byte) string {
+// personOf names the person that an update is of, or else the chat; empty: it does not say. What is sent in the name of a
+// chat comes from a user that Telegram uses for all such chats.
+func personOf(content []byte) string {
 	type party struct {
 		ID int64 `json:"id"`
 	}
 	var about struct {
+		SenderChat party `json:"sender_chat"`
 		From       party `json:"from"`
 		User       party `json:"user"`
 		Chat       party `json:"chat"`
-		SenderChat party `json:"sender_chat"`
 	}
 	if json.Unmarshal(content, &about) != nil {
 		return ""
@@ -179,8 +181,8 @@ func lineOf(content []byte) string {
 	return ""
 }
 
-// update is what handlers are given of a stored one.
-func (in *Inbox) update(u *store.Update) Update {
+// asTold is a stored update as handlers are given it.
+func asTold(u *store.Update) Update {
 	t, _ := read([]byte(u.Raw)) // it was read before it was stored
 	return Update{Bot: u.Bot, ID: u.ID, Kind: t.kind, Raw: json.RawMessage(u.Raw), ReceivedAt: u.ReceivedAt, Attempt: max(u.Attempts, 1)}
 }
@@ -189,51 +191,87 @@ func (in *Inbox) update(u *store.Update) Update {
 // answered.
 func (in *Inbox) take(ctx context.Context, updates []told) error {
 	now := in.options.Now()
-	rows, patient := make([]store.Update, len(updates)), true
+	var rows []store.Update
+	var queries bool
 	for i := range updates {
 		t := &updates[i]
-		rows[i] = store.Update{Bot: in.options.Bot, ID: t.id, Line: t.line, Raw: t.raw, ReceivedAt: now}
-		if t.fast() {
-			rows[i].Claim, rows[i].ClaimedUntil, patient = rand.Text(), now.Add(claimFor), false
+		if in.answered.has(t.id, now) {
+			continue
 		}
+		row := store.Update{Bot: in.options.Bot, ID: t.id, Line: t.line, Raw: t.raw, ReceivedAt: now}
+		if isFast(t.kind) {
+			row.Claim, row.ClaimedUntil, queries = in.newClaim(), now.Add(fastClaimFor), true
+		}
+		rows = append(rows, row)
 	}
 	storing := ctx
-	if !patient {
+	if queries {
 		var cancel context.CancelFunc
 		storing, cancel = context.WithTimeout(ctx, fastPatience)
 		defer cancel()
 	}
 	kept, err := in.options.Store.KeepUpdates(storing, rows)
-	var failed []error
-	var mutex sync.Mutex
-	var answering sync.WaitGroup
+	if err != nil {
+		return in.withoutStore(ctx, rows, err)
+	}
 	for i := range rows {
-		switch u := &rows[i]; {
-		case err != nil && updates[i].fast():
-			answering.Go(func() {
-				if problem := in.answer(context.WithoutCancel(ctx), in.update(u)); problem != nil {
-					mutex.Lock()
-					defer mutex.Unlock()
-					failed = append(failed, err)
-				}
-			})
-		case err != nil:
-			failed = append(failed, err)
-		case kept[i] && updates[i].fast():
-			u.Attempts = 1
-			in.fast.Go(func() { in.attempt(context.WithoutCancel(ctx), u) })
-		case kept[i]:
+		switch row := &rows[i]; {
+		case !kept[i]:
+		case row.Claim != "":
+			row.Attempts = 1
+			in.fast.RLock()
+			go func() {
+				defer in.fast.RUnlock()
+				in.attempt(context.WithoutCancel(ctx), row)
+			}()
+		default:
 			in.wake()
 		}
-	}
-	answering.Wait()
-	if len(failed) > 0 {
-		return failed[0]
 	}
 	return nil
 }
 
-// String is short, for logs.
-func (u Update) String() string {
-	return strings.TrimSpace(u.Kind + " " + strconv.FormatInt(u.ID, 10))
+// withoutStore answers queries that could not be stored. What is told again is not answered again: whoever was refused has
+// been told so.
+func (in *Inbox) withoutStore(ctx context.Context, rows []store.Update, why error) error {
+	var answering sync.WaitGroup
+	missed := make(chan struct{}, len(rows))
+	for i := range rows {
+		row := &rows[i]
+		answering.Go(func() {
+			if row.Claim == "" || in.answer(context.WithoutCancel(ctx), asTold(row)) != nil {
+				missed <- struct{}{}
+				return
+			}
+			in.answered.add(row.ID, in.options.Now())
+		})
+	}
+	answering.Wait()
+	if len(missed) > 0 {
+		return why
+	}
+	return nil
+}
+
+// answered are queries that were answered while they could not be stored, for as long as Telegram may tell them again.
+type answered struct {
+	mutex sync.Mutex
+	at    map[int64]time.Time
+}
+
+func (a *answered) add(id int64, now time.Time) {
+	a.mutex.Lock()
+	defer a.mutex.Unlock()
+	if a.at == nil {
+		a.at = map[int64]time.Time{}
+	}
+	maps.DeleteFunc(a.at, func(_ int64, at time.Time) bool { return now.Sub(at) > 2*queriesLive })
+	a.at[id] = now
+}
+
+func (a *answered) has(id int64, now time.Time) bool {
+	a.mutex.Lock()
+	defer a.mutex.Unlock()
+	at, known := a.at[id]
+	return known && now.Sub(at) <= 2*queriesLive
 }

@@ -28,7 +28,7 @@ func (in *Inbox) Poll(ctx context.Context, getter Getter) error {
 			in.options.Logger.Warn("the lease of the bot could not be taken and will be tried again", "error", err)
 		}
 		if leads {
-			in.ask(ctx, getter)
+			in.poll(ctx, getter)
 		} else {
 			wait(ctx, in.options.Every)
 		}
@@ -45,12 +45,12 @@ func (in *Inbox) lead(ctx context.Context) (bool, error) {
 	return in.options.Store.LeadBot(ctx, in.options.Bot, in.holder, now, now.Add(leadFor))
 }
 
-// ask polls for as long as the lease is prolonged.
-func (in *Inbox) ask(ctx context.Context, getter Getter) {
+// poll asks for as long as the lease is prolonged.
+func (in *Inbox) poll(ctx context.Context, getter Getter) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	var asking sync.WaitGroup
-	asking.Go(func() { in.ask1(ctx, getter) })
+	asking.Go(func() { in.ask(ctx, getter) })
 	until := in.options.Now().Add(leadFor)
 	for ctx.Err() == nil {
 		wait(ctx, leadFor/3)
@@ -66,19 +66,21 @@ func (in *Inbox) ask(ctx context.Context, getter Getter) {
 	asking.Wait()
 }
 
-// ask1 asks again and again. An offset confirms what is before it, so it is sent once, after that is stored: it would hide
+// ask asks again and again. An offset confirms what is before it, so it is sent once, after that is stored: it would hide
 // updates whose ids begin anew further down.
-func (in *Inbox) ask1(ctx context.Context, getter Getter) {
+func (in *Inbox) ask(ctx context.Context, getter Getter) {
 	var offset int64
-	pause := time.Duration(0)
+	var pause time.Duration
 	for ctx.Err() == nil {
 		raw, err := getter.Updates(ctx, offset, pollFor, Kinds())
-		next := int64(0)
-		if err == nil && len(raw) > 0 {
-			next, err = in.keep(ctx, raw)
+		if err == nil {
+			offset = 0
+			if len(raw) > 0 {
+				offset, err = in.keep(ctx, raw)
+			}
 		}
 		if err == nil {
-			offset, pause = next, 0
+			pause = 0
 			continue
 		}
 		if ctx.Err() != nil {
@@ -105,9 +107,11 @@ func (in *Inbox) keep(ctx context.Context, raw []json.RawMessage) (offset int64,
 	if len(updates) == 0 {
 		return 0, errNoUpdate
 	}
-	err = in.take(ctx, updates)
-	if err == nil || store.KindOf(err) != store.Rejected {
-		return offset, err
+	switch err := in.take(ctx, updates); {
+	case err == nil:
+		return offset, nil
+	case store.KindOf(err) != store.Rejected:
+		return 0, err
 	}
 	for i := range updates { // one of them is to blame
 		err := in.take(ctx, updates[i:i+1])

@@ -2,10 +2,10 @@ package inbox
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"time"
 
@@ -13,6 +13,12 @@ import (
 )
 
 const (
+	queriesLive  = 150 * time.Second // an answer to an older one is refused by the Bot API
+	fastFor      = 7 * time.Second   // a pre-checkout query must be answered within ten
+	refuseFor    = 2 * time.Second
+	fastPatience = 2 * time.Second // for storing a query; then it is answered without
+	fastClaimFor = fastPatience + fastFor + refuseFor + settleFor
+
 	claimFor  = 10 * time.Second // it is prolonged three times as often
 	handleFor = time.Minute
 	settleFor = 5 * time.Second
@@ -37,6 +43,9 @@ const (
 func (in *Inbox) Run(ctx context.Context) error {
 	handling, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
+	if in.options.Alone {
+		in.succeed(ctx)
+	}
 	var working, others sync.WaitGroup
 	others.Go(func() { in.prune(ctx) })
 	slots := make(chan struct{}, in.options.Parallel)
@@ -60,9 +69,24 @@ func (in *Inbox) Run(ctx context.Context) error {
 	leaving := time.AfterFunc(leaveFor, stop)
 	defer leaving.Stop()
 	working.Wait()
-	in.fast.Wait()
 	others.Wait()
+	in.fast.Lock()
+	defer in.fast.Unlock()
 	return nil
+}
+
+// succeed ends the claims of processes that are no more.
+func (in *Inbox) succeed(ctx context.Context) {
+	for ctx.Err() == nil {
+		err := in.options.Store.EndClaims(ctx, in.options.Bot, in.holder, in.options.Now())
+		if err == nil {
+			return
+		}
+		if ctx.Err() == nil {
+			in.options.Logger.Warn("what the last process had begun could not be taken over and will be tried again", "error", err)
+		}
+		wait(ctx, in.options.Every)
+	}
 }
 
 func (in *Inbox) claim(ctx context.Context, limit int) ([]store.Update, error) {
@@ -70,7 +94,7 @@ func (in *Inbox) claim(ctx context.Context, limit int) ([]store.Update, error) {
 		return nil, nil
 	}
 	now := in.options.Now()
-	return in.options.Store.ClaimUpdates(ctx, in.options.Bot, rand.Text(), now, now.Add(claimFor), limit)
+	return in.options.Store.ClaimUpdates(ctx, in.options.Bot, in.newClaim(), now, now.Add(claimFor), limit)
 }
 
 func (in *Inbox) pause(ctx context.Context) {
@@ -85,12 +109,13 @@ func (in *Inbox) pause(ctx context.Context) {
 
 // attempt handles a claimed update and settles it.
 func (in *Inbox) attempt(ctx context.Context, row *store.Update) {
-	u := in.update(row)
+	u := asTold(row)
 	now := in.options.Now()
 	settled := store.Settled{Bot: row.Bot, ID: row.ID, Line: row.Line, Claim: row.Claim, State: store.UpdateDone}
-	fast := u.Kind == preCheckout || u.Kind == callbackQuery
+	fast := isFast(u.Kind)
 	var err error
 	switch {
+	case in.answered.has(u.ID, now): // when it was not known whether it was stored
 	case fast && now.Sub(u.ReceivedAt) >= queriesLive:
 		settled.Problem = "expired"
 		in.options.Logger.Info("a query is too old to be answered", "update", u.ID, "kind", u.Kind)
@@ -103,7 +128,7 @@ func (in *Inbox) attempt(ctx context.Context, row *store.Update) {
 	}
 	settled.At = in.options.Now()
 	if err != nil {
-		settled.Problem = err.Error()
+		settled.Problem = problem(err)
 		if settled.State = store.UpdateWaiting; u.Attempt >= in.options.Attempts {
 			settled.State = store.UpdateFailed
 		} else {
@@ -112,10 +137,10 @@ func (in *Inbox) attempt(ctx context.Context, row *store.Update) {
 	}
 	settling, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleFor)
 	defer cancel()
-	written, problem := in.options.Store.SettleUpdate(settling, settled)
+	written, failure := in.options.Store.SettleUpdate(settling, settled)
 	switch {
-	case problem != nil:
-		in.options.Logger.Warn("what became of an update could not be stored, and it will be handled again", "update", u.ID, "kind", u.Kind, "error", problem)
+	case failure != nil:
+		in.options.Logger.Warn("what became of an update could not be stored, and it will be handled again", "update", u.ID, "kind", u.Kind, "error", failure)
 	case !written: // whoever has it now tells
 	case settled.State == store.UpdateFailed:
 		in.options.Logger.Error("an update fails again and again and is set aside", "update", u.ID, "kind", u.Kind, "attempts", u.Attempt, "error", err)
@@ -124,72 +149,79 @@ func (in *Inbox) attempt(ctx context.Context, row *store.Update) {
 	}
 }
 
+// problem is an error as a database takes it.
+func problem(err error) string {
+	const most = 2000
+	text := strings.ReplaceAll(strings.ToValidUTF8(err.Error(), "?"), "\x00", "?")
+	return strings.ToValidUTF8(text[:min(len(text), most)], "")
+}
+
 // pauseAfter is how long the next attempt waits.
 func pauseAfter(attempt int) time.Duration {
 	return min(maxPause, firstPause<<min(attempt-1, 10))
 }
 
-// handle calls Handle and keeps the claim on the line meanwhile. One that does not end in its time loses the claim.
+// handle calls Handle and keeps the claim on the line meanwhile.
 func (in *Inbox) handle(ctx context.Context, row *store.Update, u Update) error {
-	ctx, cancel := context.WithTimeout(ctx, handleFor)
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	ended := make(chan struct{})
 	var keeping sync.WaitGroup
 	defer keeping.Wait()
-	ended := make(chan struct{})
 	defer close(ended)
 	keeping.Go(func() {
+		ticker := time.NewTicker(claimFor / 3)
+		defer ticker.Stop()
 		for {
-			timer := time.NewTimer(claimFor / 3)
 			select {
 			case <-ended:
-				timer.Stop()
 				return
-			case <-ctx.Done():
-				timer.Stop()
-				return
-			case <-timer.C:
+			case <-ticker.C:
 			}
-			held, err := in.options.Store.ProlongClaim(ctx, row.Bot, row.Line, row.Claim, in.options.Now().Add(claimFor))
+			held, err := in.options.Store.ProlongClaim(context.WithoutCancel(ctx), row.Bot, row.Line, row.Claim, in.options.Now().Add(claimFor))
 			if err == nil && !held {
 				cancel() // somebody else handles it now
 				return
 			}
 		}
 	})
-	return guarded(ctx, in.options.Handle, u)
+	return within(ctx, handleFor, leaveFor, in.options.Handle, u)
 }
 
 // answer calls Fast, and Refuse where Fast does not succeed in time.
 func (in *Inbox) answer(ctx context.Context, u Update) error {
-	err := within(ctx, fastFor, in.options.Fast, u)
+	err := within(ctx, fastFor, 0, in.options.Fast, u)
 	if err == nil || in.options.Refuse == nil {
 		return err
 	}
-	if refusal := within(ctx, refuseFor, in.options.Refuse, u); refusal != nil {
+	if refusal := within(ctx, refuseFor, 0, in.options.Refuse, u); refusal != nil {
 		return errors.Join(err, refusal)
 	}
 	in.options.Logger.Warn("a query was refused because it could not be answered", "update", u.ID, "kind", u.Kind, "error", err)
 	return nil
 }
 
-// within calls a handler, and waits for it no longer than that.
-func within(ctx context.Context, most time.Duration, handle func(context.Context, Update) error, u Update) error {
+var errStuck = errors.New("it does not return, although its context has ended")
+
+// within calls a handler with a context that ends then, and waits for it a while longer. One that does not return is left
+// behind: its person must not wait for it.
+func within(ctx context.Context, most, longer time.Duration, handle func(context.Context, Update) error, u Update) error {
 	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
 	ended := make(chan error, 1)
-	go func() {
-		defer cancel()
-		ended <- guarded(ctx, handle, u)
-	}()
+	go func() { ended <- guarded(ctx, handle, u) }()
 	select {
 	case err := <-ended:
 		return err
 	case <-ctx.Done():
-		select {
-		case err := <-ended: // cancelled by its end
-			return err
-		default:
-			return ctx.Err()
-		}
+	}
+	patience := time.NewTimer(longer)
+	defer patience.Stop()
+	select {
+	case err := <-ended:
+		return err
+	case <-patience.C:
+		return errStuck
 	}
 }
 
