@@ -29,6 +29,7 @@ import (
 type serveCommand struct {
 	databaseFlags
 	webhookFlags
+	brokerFlags
 	Listen   string `default:"127.0.0.1:8080" env:"HOLDFAST_LISTEN" placeholder:"HOST:PORT" help:"Where to listen; port 0: any free one."`
 	Catalog  string `env:"HOLDFAST_CATALOG" placeholder:"FILE" help:"Catalog file; its content becomes the newest version. Left out: the newest stored one, else the example."`
 	Dev      bool   `help:"For trying out, on this machine only: project dev, with the key from HOLDFAST_DEV_KEY, or a new one that is printed."`
@@ -67,6 +68,11 @@ func (c serveCommand) Run(ctx context.Context, t *terminal) error {
 	if err != nil {
 		return err
 	}
+	sinks, closeSinks, err := c.openSinks()
+	if err != nil {
+		return err
+	}
+	defer closeSinks()
 	if c.Traces != "" {
 		stop, err := startTraces(ctx, c.Traces)
 		if err != nil {
@@ -98,7 +104,7 @@ func (c serveCommand) Run(ctx context.Context, t *terminal) error {
 	}
 	s, err := newServer(serverOptions{
 		database: db, keys: keys, catalogs: catalogs, log: log, listen: c.Listen, sweepEvery: c.SweepEvery, adminKey: c.AdminKey, rateLimit: c.RateLimit, stripe: c.stripe(), texts: c.Texts,
-		guard: guard, holder: c.holder(),
+		guard: guard, holder: c.holder(), sinks: sinks,
 	})
 	if err != nil {
 		return err
@@ -280,6 +286,7 @@ type serverOptions struct {
 	texts      string // a folder with an operator's own; empty: none
 	guard      outbox.Guard
 	holder     string // of the relay's lease; empty: a random one
+	sinks      map[string]outbox.Sink
 }
 
 // newServer wires everything and listens; nothing is served before serve.
@@ -295,7 +302,7 @@ func newServer(o serverOptions) (*server, error) {
 	observer := metrics.New()
 	e := engine.New(o.database, engine.Options{Catalog: o.catalogs.of, Logger: o.log, SweepEvery: o.sweepEvery, Observer: observer})
 	observer.Watch(e, o.database)
-	relay := outbox.New(o.database, outbox.Options{Guard: o.guard, Holder: o.holder, Version: version(), Logger: o.log, Observer: observer})
+	relay := outbox.New(o.database, outbox.Options{Sinks: o.sinks, Guard: o.guard, Holder: o.holder, Version: version(), Logger: o.log, Observer: observer})
 	desk := &payment.Desk{Engine: e, Claims: o.database, Log: o.log}
 	handler, err := httpapi.New(httpapi.Options{
 		Engine: e, Keys: o.keys, Texts: texts{spoken}, Logger: o.log, Version: version(),

@@ -35,6 +35,7 @@ type settings struct {
 	Directory      string
 	Port           int // server.RANDOM_PORT: any free one
 	User, Password string
+	Publish        []string // what the user may publish to; empty: anything
 }
 
 func init() {
@@ -53,10 +54,16 @@ func serve(text string) (code int) {
 	if err := json.Unmarshal([]byte(text), &with); err != nil {
 		return fail(err)
 	}
-	s, err := server.NewServer(&server.Options{
-		Host: "127.0.0.1", Port: with.Port, Username: with.User, Password: with.Password,
-		JetStream: true, StoreDir: with.Directory, SyncAlways: true, NoLog: true, NoSigs: true,
-	})
+	options := &server.Options{Host: "127.0.0.1", Port: with.Port, JetStream: true, StoreDir: with.Directory, SyncAlways: true, NoLog: true, NoSigs: true}
+	if with.User != "" {
+		options.Users = []*server.User{{Username: with.User, Password: with.Password}}
+		if len(with.Publish) > 0 {
+			options.Users[0].Permissions = &server.Permissions{
+				Publish: &server.SubjectPermission{Allow: with.Publish}, Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>"}},
+			}
+		}
+	}
+	s, err := server.NewServer(options)
 	if err != nil {
 		return fail(err)
 	}
@@ -84,13 +91,14 @@ type Server struct {
 // Start runs a server of the test's own. It ends with the test.
 func Start(t testing.TB) *Server { return StartWith(t, "", "") }
 
-// StartWith is Start for a server that asks for a user and a password.
-func StartWith(t testing.TB, user, password string) *Server {
+// StartWith is Start for a server that asks for a user and a password. The user may publish to the given subjects and read
+// what is answered, or do everything where none are given.
+func StartWith(t testing.TB, user, password string, publish ...string) *Server {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("needs a NATS server: run it without -short")
 	}
-	s := &Server{with: settings{Directory: t.TempDir(), Port: server.RANDOM_PORT, User: user, Password: password}}
+	s := &Server{with: settings{Directory: t.TempDir(), Port: server.RANDOM_PORT, User: user, Password: password, Publish: publish}}
 	s.Run(t)
 	t.Cleanup(func() {
 		if s.process != nil {

@@ -53,6 +53,7 @@ const (
 	// The server keeps the ids of so long in memory.
 	dropRepeatsFor = 10 * time.Minute
 	reconnectEvery = time.Second
+	connectFor     = 3 * time.Second
 	acknowledgeFor = 30 * time.Second // as long as the relay lets a call of Publish last
 )
 
@@ -64,7 +65,8 @@ type Sink struct {
 	connection *nats.Conn
 	stream     jetstream.JetStream
 	options    Options
-	found      atomic.Bool // the stream is there and fits
+	found      atomic.Bool           // the stream is there and fits
+	failed     atomic.Pointer[error] // why the last attempt to connect failed
 }
 
 var _ outbox.Sink = (*Sink)(nil)
@@ -80,12 +82,20 @@ func Open(options Options) (*Sink, error) {
 	if options.InFlight == 0 {
 		options.InFlight = DefaultInFlight
 	}
+	s := &Sink{options: options}
 	with := []nats.Option{
 		nats.Name("holdfast"),
 		nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.ReconnectWait(reconnectEvery),
 		nats.IgnoreAuthErrorAbort(), // a password may be put right on the server's side
 		nats.ReconnectBufSize(-1),   // what cannot be sent now is sent again by the relay, and not behind its back
+		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { s.failed.Store(&err) }),
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}), // whatever matters is in the errors of Publish
+	}
+	if strings.ContainsAny(options.Stream, ".*> \t/\\") {
+		return nil, fmt.Errorf("%q is no name of a stream: use none of . * > / \\ and blanks", options.Stream)
+	}
+	if strings.ContainsAny(options.Subject, "*> \t") || strings.HasPrefix(options.Subject, ".") || strings.HasSuffix(options.Subject, ".") {
+		return nil, fmt.Errorf("%q is no beginning of subjects: use words with dots between them", options.Subject)
 	}
 	address, user, err := split(options.URL)
 	if err != nil {
@@ -105,16 +115,14 @@ func Open(options Options) (*Sink, error) {
 		}
 		with = append(with, nats.UserCredentials(options.Credentials))
 	}
-	connection, err := nats.Connect(address, with...)
-	if err != nil {
+	if s.connection, err = nats.Connect(address, with...); err != nil {
 		return nil, errURL
 	}
-	stream, err := jetstream.New(connection, jetstream.WithPublishAsyncTimeout(acknowledgeFor))
-	if err != nil {
-		connection.Close()
+	if s.stream, err = jetstream.New(s.connection, jetstream.WithPublishAsyncTimeout(acknowledgeFor)); err != nil {
+		s.connection.Close()
 		return nil, err
 	}
-	return &Sink{connection: connection, stream: stream, options: options}, nil
+	return s, nil
 }
 
 // split takes users and passwords out of addresses, and says who the user is.
@@ -157,8 +165,8 @@ func (s *Sink) Publish(ctx context.Context, events []outbox.Event) error {
 }
 
 func (s *Sink) publish(ctx context.Context, events []outbox.Event) error {
-	if !s.connection.IsConnected() {
-		return errors.Join(nats.ErrDisconnected, s.connection.LastError())
+	if err := s.connect(ctx); err != nil {
+		return err
 	}
 	if !s.found.Load() {
 		if err := s.find(ctx); err != nil {
@@ -174,6 +182,29 @@ func (s *Sink) publish(ctx context.Context, events []outbox.Event) error {
 		events = events[wave:]
 	}
 	return nil
+}
+
+// connect waits a moment for the connection: long enough for an attempt, and to learn why it fails.
+func (s *Sink) connect(ctx context.Context) error {
+	changed := s.connection.StatusChanged(nats.CONNECTED, nats.CLOSED)
+	defer s.connection.RemoveStatusListener(changed)
+	if s.connection.IsConnected() {
+		return nil
+	}
+	timer := time.NewTimer(connectFor)
+	defer timer.Stop()
+	select {
+	case <-changed:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	if s.connection.IsConnected() {
+		return nil
+	}
+	if why := s.failed.Load(); why != nil {
+		return fmt.Errorf("%w: %w", nats.ErrDisconnected, *why)
+	}
+	return nats.ErrDisconnected
 }
 
 // wave is how many of the first events may be in flight at once: no two of an account, since of two in flight the first may

@@ -261,6 +261,12 @@ func TestThePasswordMayStandInTheURLOrBesideItAndIsNeverInAnError(t *testing.T) 
 	}
 }
 
+// As docs/guides/brokers.md says.
+func TestAUserNeedsNoMoreRightsThanTheGuideNames(t *testing.T) {
+	b := broker{natstest.StartWith(t, "ann", "secret", "holdfast.>", "$JS.API.STREAM.INFO.HOLDFAST", "$JS.API.STREAM.CREATE.HOLDFAST")}
+	must(t, open(t, Options{URL: "nats://ann:secret@" + b.Address()}).Publish(t.Context(), events("ann bob")))
+}
+
 func TestAnAddressThatIsNoneIsNotRepeated(t *testing.T) {
 	for _, url := range []string{"", "localhost:4222", "nats://u:pa55word@host:port", "nats://u:pa55word@[::1", "nats://u:pa55word\x7f@host", "nats://127.0.0.1,u:pa55word@host"} {
 		for _, password := range []string{"", "other"} {
@@ -271,6 +277,16 @@ func TestAnAddressThatIsNoneIsNotRepeated(t *testing.T) {
 			if err == nil || strings.Contains(err.Error(), "pa55word") || !strings.Contains(err.Error(), "nats://USER:PASSWORD@HOST:PORT") {
 				t.Errorf("%q: %v", url, err)
 			}
+		}
+	}
+}
+
+func TestNamesThatNATSDoesNotTakeAreRefusedAtOnce(t *testing.T) {
+	for _, options := range []Options{{Stream: "a.b"}, {Stream: "a b"}, {Stream: "*"}, {Subject: "a.>"}, {Subject: ".a"}, {Subject: "a."}, {Subject: "a b"}} {
+		options.URL = "nats://127.0.0.1:1"
+		if s, err := Open(options); err == nil {
+			_ = s.Close()
+			t.Errorf("%+v is taken", options)
 		}
 	}
 }

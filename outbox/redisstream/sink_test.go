@@ -225,6 +225,18 @@ func TestThePasswordMayStandInTheURLOrBesideItAndIsNeverInAnError(t *testing.T) 
 	}
 }
 
+// As docs/guides/brokers.md says.
+func TestAUserNeedsNoMoreRightsThanTheGuideNames(t *testing.T) {
+	b := start(t)
+	must(t, b.client.Do(t.Context(), "ACL", "SETUSER", "holdfast", "on", ">secret", "~holdfast:*", "+eval", "+evalsha", "+xadd", "+xrange", "+hmget", "+hset").Err())
+	s := b.sink(t, Options{URL: "redis://holdfast:secret@" + b.Address()})
+	must(t, s.Publish(t.Context(), events("a", 1, 3)))
+	must(t, s.Publish(t.Context(), events("a", 1, 1)))
+	if got := b.positions(t); got != "a1 a2 a3" {
+		t.Errorf("the stream holds %s", got)
+	}
+}
+
 func TestAnAddressThatIsNoneIsNotRepeated(t *testing.T) {
 	for _, url := range []string{"", "localhost:6379", "http://u:pa55word@host", "redis://u:pa55word@host:port", "redis://u:pa55word@host/x", "redis://u:pa55word@[::1", "redis://u:pa55word\x7f@host"} {
 		if _, err := Open(Options{URL: url}); err == nil || strings.Contains(err.Error(), "pa55word") || !strings.Contains(err.Error(), "redis://USER:PASSWORD@HOST:PORT") {
