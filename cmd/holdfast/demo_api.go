@@ -51,6 +51,14 @@ type apiAnswer struct {
 	Plan       string    `json:"plan"`
 	Returned   int64     `json:"returned"`
 
+	Queue    string   `json:"queue"`
+	Attempts int      `json:"attempts"`
+	Jobs     []apiJob `json:"jobs"` // of a claim
+	Job      *struct {
+		Crashes int `json:"crashes"`
+	} `json:"job"`
+	Secret string `json:"secret"` // of an endpoint
+
 	PaymentID string `json:"payment_id"`
 	Product   string `json:"product"`
 	Refunded  int64  `json:"refunded"`
@@ -63,6 +71,14 @@ type apiAnswer struct {
 		State string `json:"state"`
 		Used  int64  `json:"used"`
 	} `json:"reservation"`
+}
+
+// apiJob is what a claim gives.
+type apiJob struct {
+	ID         string `json:"id"`
+	State      string `json:"state"`
+	LeaseToken string `json:"lease_token"`
+	Attempt    int    `json:"attempt"`
 }
 
 func (c *apiClient) do(ctx context.Context, call apiCall) (*apiAnswer, error) {

@@ -26,6 +26,9 @@ type story struct {
 
 	running *apiAnswer // the picture that is painted while Clara pays
 
+	queued   *apiAnswer // Dora's job
+	receiver *receiver  // of the webhook about it; nil: there is none yet
+
 	person  string               // whom the chapter is about
 	entries int64                // ledger entries that were shown already
 	ended   map[holdfast.ID]bool // reservations that were shown after their end
@@ -65,6 +68,10 @@ func (s *story) chapters() []chapter {
 			"   A picture costs 5 credits; what would burn is held before what was bought.", s.purchase},
 		{"While it is painted she buys pro. What is held stays held, and the picture ends at its old price; the next one costs an image of pro.", s.upgrade},
 		{"Her 100 Stars for the credits are refunded. What is unused is taken back, what was used stays paid, and pro stays.", s.refund},
+		{"Dora's (" + dora + ") press is reserved together with its work, which waits in a queue of Holdfast. A worker claims it, and is killed.\n" +
+			"   The server of her bot has asked to be told of charges.", s.jobLost},
+		{"The lease passes, and the job is given away: the same reservation, at the same price. The second worker finishes.", s.jobGivenAway},
+		{"The charge is told to the bot's server, which loses its answer. So the same event comes again, and is dropped by its id.", s.toldTwice},
 		{"Verify reads the whole ledger and adds it up again.", s.verify},
 	}
 }
@@ -78,6 +85,7 @@ func (s *story) tell(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { _ = s.worker.kill() }() // where the story does not
+	defer func() { s.receiver.close() }()
 	for i, c := range s.chapters() {
 		s.print("\n%d. %s\n\n", i+1, c.prose)
 		if err := c.tell(ctx); err != nil {
@@ -191,7 +199,7 @@ func (s *story) redelivery(ctx context.Context) error {
 
 // workerDies lets the worker begin, and kills its process.
 func (s *story) workerDies(ctx context.Context) error {
-	report, err := s.worker.take(s.won.ID)
+	report, err := s.worker.ask("start " + s.won.ID)
 	if err != nil {
 		return err
 	}
@@ -368,6 +376,7 @@ func (s *story) sum(ctx context.Context) error {
 		return err
 	}
 	s.print("\nPressed %d times, delivered %d times, one worker lost: charged once.\n", presses, deliveries)
+	s.print("One job, two workers, one of them killed: charged once, told twice, counted once.\n")
 	return nil
 }
 

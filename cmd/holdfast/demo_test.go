@@ -141,8 +141,16 @@ func TestDemoChargesOnceForTwoPressesAndALostWorker(t *testing.T) {
 		"the refund":                            `POST  …/refunds +201  stx-1: 100 XTR given back, 98 of 100 credits taken back, changed: true\n +POST  …/refunds +200  .* changed: false\n`,
 		"what the refund took":                  `entry 8 +revoke +voided \+98 +then 300 available, 0 reserved`,
 		"what is left of pro":                   `account +telegram:44 +available 300 +reserved 0 +used 0 of 300 +active 0 of 3\n`,
-		"verify":                                `every ledger adds up \(accounts: 2\)\n`,
-		"the sum":                               `\nPressed 3 times, delivered 5 times, one worker lost: charged once.\n$`,
+		"a worker claims a job":                 `worker w4 \(process \d+\)   POST  queues/text.standard/claim   200 running, attempt 1\n`,
+		"the job is held":                       `job-1 +running +reserved 1 +used 0 +until`,
+		"the job is given away":                 `worker w5 \(process \d+\)   POST  queues/text.standard/claim   200 running, attempt 2\n`,
+		"what became of the job":                `GET   …/job-1 +200  committed, used 1; attempts 2, of them 1 crashed\n`,
+		"what the job cost":                     `account +telegram:45 +available 2 +reserved 0 +used 1 of 3 +active 0 of 1\n`,
+		"the webhook":                           `POST  /hooks   evt_\S+  reservation.commit of telegram:45, signature good   counted; its answer is lost\n`,
+		"the webhook again":                     `POST  /hooks   evt_\S+  reservation.commit of telegram:45, signature good   known: dropped, and answered\n`,
+		"what the receiver made of it":          `the receiver has counted 1 charge\n`,
+		"verify":                                `every ledger adds up \(accounts: 3\)\n`,
+		"the sum":                               `\nPressed 3 times, delivered 5 times, one worker lost: charged once.\nOne job, two workers, one of them killed: charged once, told twice, counted once.\n$`,
 	} {
 		if found := regexp.MustCompile(pattern).FindAllString(text, -1); len(found) == 0 {
 			t.Errorf("%s: nothing in the output is like %q", what, pattern)
@@ -152,9 +160,9 @@ func TestDemoChargesOnceForTwoPressesAndALostWorker(t *testing.T) {
 		pattern string
 		want    int
 	}{
-		"commits in the ledger":     {`entry \d+ +commit `, 5},
+		"commits in the ledger":     {`entry \d+ +commit `, 6},
 		"expiries in the ledger":    {`entry \d+ +expire `, 1},
-		"reserves in the ledger":    {`entry \d+ +reserve `, 6},
+		"reserves in the ledger":    {`entry \d+ +reserve `, 7},
 		"presses that got a credit": {`key press-\d  201  reserved 1 credit\n`, 2},
 	} {
 		if got := len(regexp.MustCompile(count.pattern).FindAllString(text, -1)); got != count.want {
@@ -248,6 +256,24 @@ func TestDemoEndsAtTheFirstStepThatDoesNotComeOut(t *testing.T) {
 				}
 			}, "taken back: expected 98, got 0", paymentsOnly,
 		},
+		"a worker commits nothing of its job": {
+			func(r *http.Request) {
+				if strings.HasSuffix(r.URL.Path, "/commit") {
+					told, _ := io.ReadAll(r.Body)
+					told = bytes.Replace(told, []byte(`{`), []byte(`{"amount":0,`), 1)
+					r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(told)), int64(len(told))
+				}
+			}, "what the commit was answered", jobsOnly,
+		},
+		"the endpoint is of another event": {
+			func(r *http.Request) {
+				if r.URL.Path == "/v1/endpoints" {
+					told, _ := io.ReadAll(r.Body)
+					told = bytes.Replace(told, []byte(`reservation.commit`), []byte(`reservation.reserve`), 1)
+					r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(told)), int64(len(told))
+				}
+			}, "type of the event: expected reservation.commit, got reservation.reserve", jobsOnly,
+		},
 		"the server cannot be reached": {
 			func(r *http.Request) { r.URL.Host = "127.0.0.1:1" }, "expected 200, got 502", nil,
 		},
@@ -287,6 +313,17 @@ func TestDemoEndsAtTheFirstStepThatDoesNotComeOut(t *testing.T) {
 // paymentsOnly tells the chapters about Clara, who has to wait for nobody.
 func paymentsOnly(ctx context.Context, s *story) error {
 	for _, chapter := range []func(context.Context) error{s.purchase, s.upgrade, s.refund} {
+		if err := chapter(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// jobsOnly tells the chapters about Dora.
+func jobsOnly(ctx context.Context, s *story) error {
+	defer func() { s.receiver.close() }()
+	for _, chapter := range []func(context.Context) error{s.jobLost, s.jobGivenAway, s.toldTwice} {
 		if err := chapter(ctx); err != nil {
 			return err
 		}

@@ -10,11 +10,13 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"strings"
 )
 
-// demoWorkerCommand is a worker of the demo: a process of its own, so that it can die as workers do. It takes the ids of
-// reservations on standard input, starts each, tells its lease on standard output, and then works until it is killed, or
-// until its input ends because the demo has gone.
+// demoWorkerCommand is a worker of the demo: a process of its own, so that it can die as workers do. On standard input it
+// takes one thing to do per line: start and the id of a reservation, claim and the name of a queue, or commit, of what it has
+// claimed. It tells on standard output what it was answered, and works until it is killed, or until its input ends because
+// the demo has gone.
 type demoWorkerCommand struct {
 	URL  string `arg:"" help:"The server."`
 	Name string `arg:"" help:"The worker's name."`
@@ -26,19 +28,48 @@ const demoWorkerKey = "HOLDFAST_DEMO_WORKER_KEY"
 // demoLeaseSeconds is the shortest that can be asked for, since the story waits for it to pass.
 const demoLeaseSeconds = 5
 
+// demoClaimSeconds is how long a claim waits for a job: longer than until a lease has lapsed.
+const demoClaimSeconds = 4 * demoLeaseSeconds
+
 func (c demoWorkerCommand) Run(ctx context.Context, t *terminal) error {
 	api := newAPIClient(c.URL, os.Getenv(demoWorkerKey))
-	jobs := bufio.NewScanner(os.Stdin)
-	for jobs.Scan() {
-		started, err := api.start(ctx, jobs.Text(), c.Name)
+	orders := bufio.NewScanner(os.Stdin)
+	var has apiJob // what it has claimed
+	for orders.Scan() {
+		verb, object, _ := strings.Cut(orders.Text(), " ")
+		var answer *apiAnswer
+		var err error
+		switch verb {
+		case "start":
+			answer, err = api.start(ctx, object, c.Name)
+		case "claim":
+			answer, err = api.claim(ctx, object, c.Name)
+		case "commit":
+			answer, err = api.do(ctx, apiCall{method: http.MethodPost, path: "/v1/reservations/" + has.ID + "/commit", body: map[string]any{"lease_token": has.LeaseToken}})
+		default:
+			err = fmt.Errorf("a worker of the demo does not know how to %s", verb)
+		}
 		if err != nil {
 			return err
 		}
-		if err := json.NewEncoder(t.out).Encode(workerReport{Status: started.status, State: started.State, Reason: started.Reason}); err != nil {
+		report := workerReport{Status: answer.status, State: answer.State, Reason: answer.Reason, Used: answer.Used}
+		if len(answer.Jobs) > 0 {
+			has = answer.Jobs[0]
+			report.State, report.Job, report.Attempt = has.State, has.ID, has.Attempt
+		}
+		if err := json.NewEncoder(t.out).Encode(report); err != nil {
 			return err
 		}
 	}
-	return jobs.Err()
+	return orders.Err()
+}
+
+// claim takes a job of a queue, and waits for one.
+func (c *apiClient) claim(ctx context.Context, queue, worker string) (*apiAnswer, error) {
+	return c.do(ctx, apiCall{
+		method: http.MethodPost, path: "/v1/queues/" + queue + "/claim",
+		body: map[string]any{"worker": worker, "lease_seconds": demoLeaseSeconds, "wait_seconds": demoClaimSeconds},
+	})
 }
 
 // start takes the lease of a reservation.
@@ -49,17 +80,20 @@ func (c *apiClient) start(ctx context.Context, reservation, worker string) (*api
 	})
 }
 
-// workerReport is what a worker says of a job that it has begun.
+// workerReport is what a worker says of what it has done.
 type workerReport struct {
-	Status int    `json:"status"`
-	State  string `json:"state"`
-	Reason string `json:"reason,omitempty"`
+	Status  int    `json:"status"`
+	State   string `json:"state"`
+	Reason  string `json:"reason,omitempty"`
+	Job     string `json:"job,omitempty"` // that it has claimed
+	Attempt int    `json:"attempt,omitempty"`
+	Used    int64  `json:"used,omitempty"`
 }
 
 // workerProcess is a running worker, seen by the demo.
 type workerProcess struct {
 	command *exec.Cmd
-	jobs    io.WriteCloser
+	orders  io.WriteCloser
 	reports *json.Decoder
 }
 
@@ -72,7 +106,7 @@ func newWorker(ctx context.Context, api *apiClient, name string, errorsTo io.Wri
 	command := exec.CommandContext(ctx, program, "demo-worker", api.url, name)
 	command.Env = append(os.Environ(), demoWorkerKey+"="+api.key)
 	command.Stderr = errorsTo
-	jobs, err := command.StdinPipe()
+	orders, err := command.StdinPipe()
 	if err != nil {
 		return nil, err
 	}
@@ -83,13 +117,13 @@ func newWorker(ctx context.Context, api *apiClient, name string, errorsTo io.Wri
 	if err := command.Start(); err != nil {
 		return nil, fmt.Errorf("start a worker: %w", err)
 	}
-	return &workerProcess{command: command, jobs: jobs, reports: json.NewDecoder(reports)}, nil
+	return &workerProcess{command: command, orders: orders, reports: json.NewDecoder(reports)}, nil
 }
 
-// take hands the worker a job, and returns when it has begun.
-func (w *workerProcess) take(reservation string) (report workerReport, err error) {
-	if _, err := fmt.Fprintln(w.jobs, reservation); err != nil {
-		return report, fmt.Errorf("hand a job to the worker: %w", err)
+// ask has the worker do something, and returns when it has.
+func (w *workerProcess) ask(order string) (report workerReport, err error) {
+	if _, err := fmt.Fprintln(w.orders, order); err != nil {
+		return report, fmt.Errorf("ask the worker to %s: %w", order, err)
 	}
 	if err := w.reports.Decode(&report); err != nil {
 		return report, fmt.Errorf("hear from the worker: %w", err)
