@@ -47,4 +47,16 @@ type Lookups interface {
 	TellOrder(ctx context.Context, name OrderName, cancelled bool, at time.Time) error
 	LastDecision(ctx context.Context) (time.Time, error)
 	LiveWork(ctx context.Context) (count int64, firstExpiry time.Time, err error)
+	// LiveBySurface is the live work of each surface that has any, in the order of their names. It reads every live
+	// reservation, at start only.
+	LiveBySurface(ctx context.Context, at time.Time) ([]SurfaceWork, error)
+}
+
+// SurfaceWork is what is live of one surface at a moment.
+type SurfaceWork struct {
+	Surface     string // empty: the reserve named none
+	Live        int64
+	Lapsed      int64 // of these, started ones whose worker's lease is over
+	Overdue     int64 // of these, those that the sweeper may end
+	FirstExpiry time.Time
 }

@@ -102,6 +102,9 @@ func (c serveCommand) Run(ctx context.Context, t *terminal) error {
 	if err := checkClock(ctx, db, log); err != nil {
 		return err
 	}
+	if err := tellLiveWork(ctx, db, log, time.Now()); err != nil {
+		return err
+	}
 	s, err := newServer(serverOptions{
 		database: db, keys: keys, catalogs: catalogs, log: log, listen: c.Listen, sweepEvery: c.SweepEvery, adminKey: c.AdminKey, rateLimit: c.RateLimit, stripe: c.stripe(), texts: c.Texts,
 		guard: guard, holder: c.holder(), sinks: sinks,
@@ -210,6 +213,21 @@ func checkClock(ctx context.Context, db database, log *slog.Logger) error {
 		return fmt.Errorf("the newest decision in the database lies %s ahead of this machine's clock: set the clock right, or wait; until then people would be held up", ahead)
 	case ahead >= holdfast.WarnSkew:
 		log.Warn("the newest decision in the database lies ahead of this machine's clock: check the clocks of all servers", "ahead", ahead)
+	}
+	return nil
+}
+
+// tellLiveWork tells once, before anything is done about it, what the last run has left: of each surface, since each has a ttl
+// of its own. The first sweep, which follows at once, ends what is overdue, and no more: a worker elsewhere whose lease has
+// lapsed may still come, until its reservation's time is over or another one has its job.
+func tellLiveWork(ctx context.Context, db database, log *slog.Logger, now time.Time) error {
+	surfaces, err := db.LiveBySurface(ctx, now)
+	if err != nil {
+		return err
+	}
+	for _, s := range surfaces {
+		log.Info("found live at start; what is overdue is ended now", "surface", s.Surface, "live", s.Live, "lapsed_leases", s.Lapsed,
+			"overdue", s.Overdue, "overdue_for", max(0, now.Sub(s.FirstExpiry)).Round(time.Second))
 	}
 	return nil
 }

@@ -2,6 +2,9 @@ package acceptance
 
 import (
 	"context"
+	"os"
+	"path/filepath"
+	"regexp"
 	"testing"
 	"time"
 
@@ -143,4 +146,74 @@ func TestAServerKilledBetweenDeliveryAndItsMarkDeliversTheSameEventAgainAndNoOth
 		t.Errorf("%d deliveries are not marked", left)
 	}
 	verified(t, db)
+}
+
+// Cases 4, 9 and 24. The thresholds are those of the surfaces: at start, what was left behind is ended where its surface waits
+// no longer, and left to its worker where it does. The operator is told of both, once.
+func TestAServerThatStartsAgainEndsWhatItsSurfaceWaitsForNoLonger(t *testing.T) {
+	for name, db := range map[string]func() string{
+		"sqlite":   func() string { return database(t) },
+		"postgres": func() string { return pgtest.New(t) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			db, file := db(), filepath.Join(t.TempDir(), "catalog.yaml")
+			text := `
+units: {credit: {scale: 0, names: {en: {one: credit, other: credits}}}}
+features:
+  draw: {names: {en: Draw}, price: [{unit: credit, amount: 5}], longest_job: 1s, ttl: 1h}
+surfaces: {bot: {ttl: 3s}, miniapp: {ttl: 30m}}
+plans:
+  free: {default: true, names: {en: Free}, features: [draw], max_active: 10}
+`
+			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			s := serve(t, db, "--catalog", file, "--sweep-every", "1h")
+			s.account("ann", 50)
+			id, token := map[string]string{}, map[string]string{}
+			var ends time.Time
+			for _, surface := range []string{"miniapp", "bot"} {
+				made := s.call("POST", "/v1/reservations", surface, object{"account": "ann", "feature": "draw", "surface": surface}).want(t, 201)
+				started := s.call("POST", "/v1/reservations/"+made.text("id")+"/start", "", object{"lease_seconds": 5}).want(t, 200)
+				id[surface], token[surface] = made.text("id"), started.text("lease_token")
+				var err error
+				if ends, err = time.Parse(time.RFC3339, started.text("expires_at")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s.kill()
+			<-time.After(time.Until(ends)) // of the bot's, by a real clock
+			s = serve(t, db, "--sweep-every", "1h")
+			for line, times := range map[string]int{
+				`found live at start.* surface=bot live=1 lapsed_leases=1 overdue=1 `:                    1,
+				`found live at start.* surface=miniapp live=1 lapsed_leases=\d overdue=0 overdue_for=0s`: 1,
+				`found live at start`: 2,
+			} {
+				if got := len(regexp.MustCompile(line).FindAllString(s.notes.String(), -1)); got != times {
+					t.Errorf("%q is told %d times, want %d\n%s", line, got, times, s.notes)
+				}
+			}
+			patience := time.After(time.Minute)
+			for s.call("GET", "/v1/reservations/"+id["bot"], "", nil).want(t, 200).text("state") != "expired" {
+				select {
+				case <-patience:
+					t.Fatal("what was overdue is not ended")
+				case <-time.After(20 * time.Millisecond):
+				}
+			}
+			committed := s.call("POST", "/v1/reservations/"+id["miniapp"]+"/commit", "", object{"lease_token": token["miniapp"]}).want(t, 200)
+			if committed.body["late"] != false || committed.number("used") != 5 {
+				t.Errorf("the worker that was waited for has committed %v", committed.body)
+			}
+			// What was ended is not returned twice: its late worker is charged once, like the other.
+			late := s.call("POST", "/v1/reservations/"+id["bot"]+"/commit", "", object{"lease_token": token["bot"]}).want(t, 200)
+			if late.body["late"] != true || late.number("balance", "available") != 40 {
+				t.Errorf("the worker that came late has committed %v", late.body)
+			}
+			if s.interrupt() != 0 {
+				t.Errorf("the server did not stop in good order\n%s", s.notes)
+			}
+			verified(t, db)
+		})
+	}
 }

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/holdfast-dev/holdfast"
 	"github.com/holdfast-dev/holdfast/store"
 )
 
@@ -202,6 +204,34 @@ func (s *Store) LastDecision(ctx context.Context) (last time.Time, err error) {
 		return nil
 	})
 	return last, err
+}
+
+// LiveBySurface is the live work of each surface that has any, in the order of their names.
+func (s *Store) LiveBySurface(ctx context.Context, at time.Time) (surfaces []store.SurfaceWork, err error) {
+	at = stored(at)
+	err = s.use(ctx, "count live work by surface", func() error {
+		for _, a := range s.accounts {
+			for _, r := range a.live {
+				i, found := slices.BinarySearchFunc(surfaces, r.Surface, func(w store.SurfaceWork, name string) int { return strings.Compare(w.Surface, name) })
+				if !found {
+					surfaces = slices.Insert(surfaces, i, store.SurfaceWork{Surface: r.Surface, FirstExpiry: r.ExpiresAt})
+				}
+				w := &surfaces[i]
+				w.Live++
+				if r.State == holdfast.Running && !at.Before(r.LeaseExpiresAt) {
+					w.Lapsed++
+				}
+				if r.Overdue(at) {
+					w.Overdue++
+				}
+				if r.ExpiresAt.Before(w.FirstExpiry) {
+					w.FirstExpiry = r.ExpiresAt
+				}
+			}
+		}
+		return nil
+	})
+	return surfaces, err
 }
 
 // LiveWork counts the live reservations, and says when the one that expires first does; zero: there is none.

@@ -203,6 +203,29 @@ func (db *DB) LastDecision(ctx context.Context) (last time.Time, err error) {
 
 const selectLastDecision = `SELECT max(decided_at) FROM holdfast.accounts WHERE version > 0`
 
+// LiveBySurface is the live work of each surface that has any, in the order of their names.
+func (db *DB) LiveBySurface(ctx context.Context, at time.Time) (surfaces []store.SurfaceWork, err error) {
+	p := &pipeline{}
+	p.read(func(rows pgx.Rows) error {
+		var w store.SurfaceWork
+		if err := scan(rows, &w.Surface, &w.Live, &w.Lapsed, &w.Overdue, (*moment)(&w.FirstExpiry)); err != nil {
+			return err
+		}
+		surfaces = append(surfaces, w)
+		return nil
+	}, selectSurfaces, uuid{}, moment(at))
+	if err := db.snapshot(ctx, "count live work by surface", p); err != nil {
+		return nil, err
+	}
+	return surfaces, nil
+}
+
+// By the partial index live_reservations, from end to end: it reads as many rows as there is live work. "C" is the order of
+// bytes, whatever the database's own order is.
+const selectSurfaces = `SELECT surface, count(*), count(*) FILTER (WHERE state = 'running' AND lease_expires_at <= $2::timestamptz),
+	count(*) FILTER (WHERE expires_at <= $2::timestamptz), min(expires_at)
+	FROM holdfast.reservations WHERE account_id > $1::uuid AND ended_at IS NULL GROUP BY surface ORDER BY surface COLLATE "C"`
+
 // LiveWork counts the live reservations, and says when the one that expires first does; zero: there is none.
 func (db *DB) LiveWork(ctx context.Context) (count int64, firstExpiry time.Time, err error) {
 	_, err = db.one(ctx, "count live work", []any{&count, (*moment)(&firstExpiry)}, selectLiveWork)

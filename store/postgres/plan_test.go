@@ -29,6 +29,7 @@ var plans = map[string]string{
 	selectAccount:            "accounts_pkey",
 	selectReservationsOnPage: "reservations_pkey",
 	selectLiveReservations:   "live_reservations",
+	selectSurfaces:           "live_reservations",
 	selectReservationOnPage:  "reservations_pkey",
 	selectGrantsOnPage:       "grants_pkey",
 	selectEntriesOnPage:      "entries_pkey",

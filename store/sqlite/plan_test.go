@@ -34,6 +34,7 @@ func TestStatementsUseTheIndexTheyAreMeantFor(t *testing.T) {
 		selectDue:               "SEARCH reservations USING COVERING INDEX live_reservations (account_id>?)",
 		selectReservations:      "SEARCH reservations USING INDEX sqlite_autoindex_reservations_1 (account_id=? AND reservation_id<?)",
 		selectLiveReservations:  "SEARCH reservations USING INDEX live_reservations (account_id=?); " + sorted + "ORDER BY",
+		selectSurfaces:          "SCAN reservations USING INDEX live_reservations; " + sorted + "GROUP BY",
 		selectReservationOnPage: reservation,
 		selectGrants:            "SEARCH grants USING INDEX sqlite_autoindex_grants_1 (account_id=?); " + sorted + "ORDER BY",
 		selectEntries:           "SEARCH entries USING INDEX sqlite_autoindex_entries_1 (account_id=? AND entry_no<?)",

@@ -236,9 +236,23 @@ func lastAndLive(t *testing.T, s store.Lookups) {
 	first, second, over := reservation(1), reservation(2), reservation(3)
 	second.ExpiresAt = first.ExpiresAt.Add(time.Minute)
 	over.State, over.EndedAt, over.ExpiresAt = holdfast.Released, over.CreatedAt, first.ExpiresAt.Add(-time.Second)
-	ann.NewReservations, bob.NewReservations = []*holdfast.Reservation{second, over}, []*holdfast.Reservation{first}
+	first.Surface, second.Surface, over.Surface = "bot", "bot", "bot"
+	started, nowhere := reservation(4), reservation(5)
+	started.Surface, nowhere.Surface = "miniapp", ""
+	started.State, started.LeaseToken, started.Attempts = holdfast.Running, "token", 1
+	started.LeaseExpiresAt, started.ExpiresAt, nowhere.ExpiresAt = first.ExpiresAt, first.ExpiresAt.Add(time.Hour), first.ExpiresAt.Add(time.Hour)
+	ann.NewReservations, bob.NewReservations = []*holdfast.Reservation{second, over, nowhere}, []*holdfast.Reservation{first, started}
 	must(t, save(t, s, ann, bob))
-	told(bob.Account.DecidedAt, 2, first.ExpiresAt)
+	told(bob.Account.DecidedAt, 4, first.ExpiresAt)
+	for at, count := range map[time.Time]int64{first.ExpiresAt.Add(-time.Microsecond): 0, first.ExpiresAt: 1} {
+		surfaces, err := s.LiveBySurface(t.Context(), at)
+		must(t, err)
+		same(t, "live work by surface", surfaces, []store.SurfaceWork{
+			{Live: 1, FirstExpiry: nowhere.ExpiresAt},
+			{Surface: "bot", Live: 2, Overdue: count, FirstExpiry: first.ExpiresAt},
+			{Surface: "miniapp", Live: 1, Lapsed: count, FirstExpiry: started.ExpiresAt},
+		})
+	}
 }
 
 func closedLookups(t *testing.T, s store.Lookups) {
