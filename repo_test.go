@@ -289,6 +289,7 @@ var arrows = map[string][]string{
 	"payment/stripe":        {".", "payment"},
 	"payment/telegramstars": {".", "payment", "store"},
 	"telegram/initdata":     {},
+	"telegram":              {".", "engine", "store", "message", "jobs", "outbox", "payment", "payment/telegramstars", "telegram/botapi"},
 	"telegram/botapi":       {"payment/telegramstars"},
 	"client":                {".", "engine"},
 	"jobs":                  {".", "engine"},
