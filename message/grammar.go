@@ -154,6 +154,15 @@ func firstName(names ...string) string {
 // clean makes somebody else's name safe inside a sentence: one line, of bounded length, and unable to turn the text
 // around it from left to right.
 func clean(name string) string {
+	name = oneLine(name)
+	if runes := []rune(name); len(runes) > mostNameRunes {
+		return string(runes[:mostNameRunes]) + "…"
+	}
+	return name
+}
+
+// oneLine is clean for what must stay whole, such as an address or a payment's number.
+func oneLine(name string) string {
 	name = strings.Map(func(r rune) rune {
 		switch {
 		case unicode.Is(unicode.Bidi_Control, r):
@@ -163,9 +172,5 @@ func clean(name string) string {
 		}
 		return r
 	}, strings.ToValidUTF8(name, ""))
-	name = strings.Join(strings.Fields(name), " ")
-	if runes := []rune(name); len(runes) > mostNameRunes {
-		return string(runes[:mostNameRunes]) + "…"
-	}
-	return name
+	return strings.Join(strings.Fields(name), " ")
 }
