@@ -30,9 +30,6 @@ const (
 	WorkNumber      Phrase = "chat.work_number"       // {{.Number}}: for whoever asks for support
 	LowBalance      Phrase = "chat.low_balance"       // {{.Available}}
 	Renewed         Phrase = "chat.renewed"           // {{.Available}}
-	Paid            Phrase = "chat.paid"              // {{.Product}}
-	PaidNothing     Phrase = "chat.paid.flagged"      // {{.Payment}}
-	PaymentReturned Phrase = "chat.paid.refunded"     // {{.Payment}}
 )
 
 // Blanks are what a phrase's {{.Blanks}} are filled with.

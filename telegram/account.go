@@ -35,24 +35,45 @@ func (p person) reachable() bool { return p.User != 0 && !p.Started.IsZero() && 
 
 func personKey(account string) string { return "person:" + account }
 
-// resolve finds whose account it is, and how to speak to them. An account that is new gets the person's language, and one
-// whose language nobody has chosen follows the person's Telegram.
-func (k *Kit) resolve(ctx context.Context, user User, private bool) (account string, reader message.Reader, err error) {
-	account = AccountName(user.ID)
+// resolved is whose account it is, and how to speak to them.
+type resolved struct {
+	account string // as commands name it
+	owner   string // as the account is called now: the same for all its names
+	reader  message.Reader
+}
+
+// resolve finds the account of a person. Where they are met in a chat, an account that is new gets the person's language,
+// and one whose language nobody has chosen follows the person's Telegram; otherwise nothing is written.
+func (k *Kit) resolve(ctx context.Context, user User, private, met bool) (found resolved, err error) {
+	found.account = AccountName(user.ID)
 	if k.options.Account != nil {
-		if account, err = k.options.Account(ctx, user); err != nil {
-			return "", message.Reader{}, fmt.Errorf("name the account of user %d: %w", user.ID, err)
+		if found.account, err = k.options.Account(ctx, user); err != nil {
+			return found, fmt.Errorf("name the account of user %d: %w", user.ID, err)
 		}
 	}
-	view, err := k.options.Engine.View(ctx, k.options.Project, account)
+	view, err := k.options.Engine.View(ctx, k.options.Project, found.account)
 	if err != nil {
-		return "", message.Reader{}, err
+		return found, err
 	}
-	known, _, err := note[person](ctx, k, personKey(account))
+	found.owner = found.account
+	if view.Exists && view.Account.Name != "" {
+		found.owner = view.Account.Name
+	}
+	language := view.Account.Language
+	if !met {
+		if language == "" {
+			language = user.Language
+		}
+		found.reader = k.reader(language, view.Account.TimeZone)
+		return found, nil
+	}
+	unlock := k.people.lock(found.owner)
+	defer unlock()
+	before, _, err := note[person](ctx, k, personKey(found.owner))
 	if err != nil {
-		return "", message.Reader{}, err
+		return found, err
 	}
-	now := known
+	now := before
 	now.User = user.ID
 	if private {
 		now.Gone = time.Time{} // who writes has not blocked the bot
@@ -60,19 +81,35 @@ func (k *Kit) resolve(ctx context.Context, user User, private bool) (account str
 			now.Started = k.options.Engine.Now()
 		}
 	}
-	language := view.Account.Language
-	if follows := !view.Exists || language == "" || language == known.Language && !known.Chosen; follows && user.Language != "" && user.Language != language || !view.Exists {
-		if language, err = k.introduce(ctx, account, user, !view.Exists); err != nil {
-			return "", message.Reader{}, err
+	follows := language == "" || language == before.Language && !before.Chosen
+	if !view.Exists || follows && user.Language != "" && user.Language != language {
+		if language, err = k.introduce(ctx, found.account, user, !view.Exists); err != nil {
+			return found, err
 		}
 		now.Language = language
 	}
-	if now != known {
-		if err := k.keep(ctx, personKey(account), now); err != nil {
-			return "", message.Reader{}, err
+	if now != before {
+		if err := k.keep(ctx, personKey(found.owner), now); err != nil {
+			return found, err
 		}
 	}
-	return account, k.reader(language, view.Account.TimeZone), nil
+	found.reader = k.reader(language, view.Account.TimeZone)
+	return found, nil
+}
+
+// change changes what is noted of a person.
+func (k *Kit) change(ctx context.Context, owner string, change func(p *person)) error {
+	unlock := k.people.lock(owner)
+	defer unlock()
+	before, _, err := note[person](ctx, k, personKey(owner))
+	if err != nil {
+		return err
+	}
+	now := before
+	if change(&now); now == before {
+		return nil
+	}
+	return k.keep(ctx, personKey(owner), now)
 }
 
 // introduce writes the person's language to their account, which it creates where there is none.
@@ -116,13 +153,8 @@ func (t *Turn) SetLanguage(ctx context.Context, language string) error {
 	if outcome.Reason != "" {
 		return fmt.Errorf("write the language of account %s: %s", t.Account, outcome.Reason)
 	}
-	known, _, err := note[person](ctx, t.kit, personKey(t.Account))
-	if err != nil {
-		return err
-	}
-	known.User, known.Language, known.Chosen = t.User.ID, language, true
 	t.Reader.Language = language
-	return t.kit.keep(ctx, personKey(t.Account), known)
+	return t.kit.change(ctx, t.owner, func(p *person) { p.User, p.Language, p.Chosen = t.User.ID, language, true })
 }
 
 func (k *Kit) reader(language, zone string) message.Reader {

@@ -62,8 +62,13 @@ type Kit struct {
 	commands map[string]Handler
 	buttons  map[string]Handler
 	kinds    map[Kind]Handler
+	people   keyed // one change of a person's note at a time
 	turns    keyed // one turn of an intention at a time
 	statuses keyed // one change of a reservation's messages at a time
+	after    func(time.Duration) <-chan time.Time
+
+	listening    sync.Mutex
+	listensSince time.Time
 }
 
 // Handler answers a command, a button, or an update of a kind. An error is logged once, and the person is told that it did
@@ -87,7 +92,15 @@ func New(options Options) (*Kit, error) {
 	if err := errors.Join(missing...); err != nil {
 		return nil, err
 	}
-	return &Kit{options: options, commands: map[string]Handler{}, buttons: map[string]Handler{}, kinds: map[Kind]Handler{}}, nil
+	if options.Editing == 0 {
+		options.Editing = defaultEditing
+	}
+	if options.Acting == 0 {
+		options.Acting = defaultActing
+	}
+	return &Kit{
+		options: options, commands: map[string]Handler{}, buttons: map[string]Handler{}, kinds: map[Kind]Handler{}, after: time.After,
+	}, nil
 }
 
 // Command has /name answered. The command's words are Turn.Argument.

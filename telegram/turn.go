@@ -23,6 +23,9 @@ type Turn struct {
 	Argument string         // what follows a command, or the name of a button
 
 	kit      *Kit
+	repeats  *repeat // what a Repeat button asks for again; nil: the turn is none of those
+	owner    string  // as Account is called now
+	done     *Done
 	asked    bool // something was reserved: the work goes on, whatever becomes of the turn
 	answered bool // the callback query
 }
@@ -58,7 +61,7 @@ func (t *Turn) View(ctx context.Context) (*holdfast.AccountView, error) {
 	return t.kit.options.Engine.View(ctx, t.kit.options.Project, t.Account)
 }
 
-// Submit has a command decided for the person's account, under the turn's key where it names none.
+// Submit has a command decided for the person's account. One that creates something needs a key: Key with a part of its own.
 func (t *Turn) Submit(ctx context.Context, command holdfast.Command) (holdfast.Outcome, error) {
 	return t.kit.submit(ctx, t.Account, command)
 }

@@ -1,0 +1,143 @@
+package telegram
+
+import (
+	"context"
+	"time"
+
+	"github.com/holdfast-dev/holdfast"
+	"github.com/holdfast-dev/holdfast/store"
+)
+
+// How often what is left over is looked at, and how long notes are kept.
+const (
+	laterEvery = time.Second
+	healEvery  = 10 * time.Minute
+	firstPause = time.Second
+	longPause  = time.Minute
+
+	keepButtons = 7 * 24 * time.Hour // of what can be asked for again
+	keepTold    = 90 * 24 * time.Hour
+	keepDrafts  = 2 * 24 * time.Hour
+	pruneChunk  = 500
+)
+
+// care looks after what others have left: messages of a process that died, notices that could not be sent, old notes.
+func (k *Kit) care(ctx context.Context) {
+	pause := firstPause
+	next := time.Time{} // of the next round
+	for ctx.Err() == nil {
+		err := k.tellLater(ctx)
+		if now := k.options.Engine.Now(); err == nil && !now.Before(next) {
+			if err = k.heal(ctx); err == nil {
+				err = k.prune(ctx, now)
+			}
+			if err == nil {
+				next = now.Add(healEvery)
+			}
+		}
+		wait := laterEvery
+		switch {
+		case err != nil && ctx.Err() == nil:
+			k.log().Warn("what the bot has left over could not be looked after and will be tried again", "bot", k.options.Bot, "error", err)
+			wait, pause = pause, min(2*pause, longPause)
+		default:
+			pause = firstPause
+		}
+		select {
+		case <-ctx.Done():
+		case <-k.after(wait):
+		}
+	}
+}
+
+// heal makes the messages of work agree with how the work is: after a crash a status message may have a button that does
+// nothing any more, or an end may not have been told.
+func (k *Kit) heal(ctx context.Context) error {
+	return k.eachTask(ctx, func(ref string) error {
+		r, err := k.reservation(ctx, ref)
+		if err != nil {
+			return err
+		}
+		if r == nil { // its account was deleted
+			return k.forget(ctx, ref)
+		}
+		if !r.Live() {
+			prompt, ours := k.promptOf(r)
+			if !ours {
+				return k.forget(ctx, ref)
+			}
+			return k.mildly(k.tellEnd(ctx, "", ref, r, prompt))
+		}
+		shown := shownQueued
+		if r.State == holdfast.Running {
+			shown = shownWorking
+		}
+		return k.mildly(k.showAgain(ctx, ref, shown))
+	})
+}
+
+// showAgain corrects a status message whose button, or whose words, are not as the reservation is now.
+func (k *Kit) showAgain(ctx context.Context, ref, shown string) error {
+	t, known, err := note[task](ctx, k, taskPrefix+ref)
+	if err != nil || !known || t.Shown == shownWaiting && shown == shownQueued {
+		return err
+	}
+	return k.show(ctx, ref, shown, "")
+}
+
+// forget takes the status message of work away that is not there any more, and what is noted of it.
+func (k *Kit) forget(ctx context.Context, ref string) error {
+	if err := k.mildly(k.vanish(ctx, ref)); err != nil {
+		return err
+	}
+	_, err := k.options.Notes.DropNote(ctx, k.options.Bot, taskPrefix+ref)
+	return err
+}
+
+// mildly leaves what Telegram does not take now for the next round.
+func (k *Kit) mildly(err error) error {
+	if isTelegrams(err) {
+		k.log().Info("a message could not be corrected yet", "bot", k.options.Bot, "error", err)
+		return nil
+	}
+	return k.again(err)
+}
+
+func (k *Kit) eachTask(ctx context.Context, do func(ref string) error) error {
+	return k.each(ctx, taskPrefix, func(n store.Note) error { return do(n.Key[len(taskPrefix):]) })
+}
+
+// each visits the notes whose keys begin with a prefix.
+func (k *Kit) each(ctx context.Context, prefix string, do func(store.Note) error) error {
+	after := prefix
+	for {
+		notes, err := k.options.Notes.Notes(ctx, k.options.Bot, prefix, after, holdfast.MaxPage)
+		if err != nil || len(notes) == 0 {
+			return err
+		}
+		for _, n := range notes {
+			after = n.Key
+			if err := do(n); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// prune removes notes that nothing can ask for any more.
+func (k *Kit) prune(ctx context.Context, now time.Time) error {
+	for prefix, keep := range map[string]time.Duration{
+		"repeat:": keepButtons, "draft:": keepDrafts, eventPrefix: keepTold, toldPrefix: keepTold, donePrefix: keepTold, resultPrefix: keepButtons,
+	} {
+		for {
+			pruned, err := k.options.Notes.PruneNotes(ctx, k.options.Bot, prefix, now.Add(-keep), pruneChunk)
+			if err != nil {
+				return err
+			}
+			if pruned < pruneChunk {
+				break
+			}
+		}
+	}
+	return nil
+}

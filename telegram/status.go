@@ -1,0 +1,487 @@
+package telegram
+
+import (
+	"context"
+	"errors"
+	"hash/fnv"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/holdfast-dev/holdfast"
+	"github.com/holdfast-dev/holdfast/message"
+	"github.com/holdfast-dev/holdfast/telegram/botapi"
+)
+
+// The status message of a reservation:
+//
+//	            ┌───────────── the queue is long ──┐
+//	reserve ─► queued [Cancel] ─► working ─► gone (the result is a message of its own)
+//	            ▲    │               │  └─► stopping ─► gone
+//	            │    └─ cancelled: its last words, without a button
+//	            └──── given back ────┘
+//
+// It is noted with what was asked, so that whoever comes after a crash finds it. Every change of it is made under the
+// reservation's lock, after a look at how the reservation is: so nothing is shown after the end that the end contradicts.
+
+// task is what is noted of a reservation that lives.
+type task struct {
+	Ask    Ask    `json:"ask"`
+	Prompt Prompt `json:"prompt"`
+	Status int    `json:"status,omitempty"` // the status message; 0: there is none
+	Shown  string `json:"shown,omitempty"`  // what it says
+	Button bool   `json:"button,omitempty"` // it has Cancel
+}
+
+// What a status message can say.
+const (
+	shownQueued   = "queued"
+	shownWaiting  = "waiting"
+	shownWorking  = "working"
+	shownStopping = "stopping"
+)
+
+var statusTexts = map[string]message.Phrase{
+	shownQueued: message.StatusQueued, shownWaiting: message.StatusWaiting, shownWorking: message.StatusWorking, shownStopping: message.StatusStopping,
+}
+
+const (
+	taskPrefix = "work:" // a task, by the reservation's public id
+	donePrefix = "done:" // the result is with the person, and what it came to
+	toldPrefix = "told:" // the end was told
+)
+
+// The kit's own buttons.
+const (
+	buttonCancel = "cancel"
+	buttonRepeat = "repeat"
+	buttonMute   = "mute"
+)
+
+// ownButton answers the kit's own buttons.
+func (k *Kit) ownButton(name string) Handler {
+	switch name {
+	case buttonCancel:
+		return k.cancelPressed
+	case buttonRepeat:
+		return k.repeatPressed
+	case buttonMute:
+		return k.mutePressed
+	}
+	return nil
+}
+
+// open sends the status message of what was reserved just now. It reports false where that was done before, or is needed no
+// more. Under is the message to make it of, of the bot's own; 0: a new one.
+func (k *Kit) open(ctx context.Context, ref string, outcome holdfast.Outcome, ask Ask, prompt Prompt, under int) (opened bool, err error) {
+	unlock := k.statuses.lock(ref)
+	defer unlock()
+	prompt.Text, prompt.Photo = "", "" // they are in ask
+	t := task{Ask: ask, Prompt: prompt}
+	first, err := k.keepFirst(ctx, taskPrefix+ref, t)
+	if err != nil {
+		return false, err
+	}
+	if !first {
+		if t, _, err = note[task](ctx, k, taskPrefix+ref); err != nil || t.Status != 0 {
+			return false, err
+		}
+	}
+	r, over, err := k.over(ctx, ref)
+	if err != nil {
+		return false, err
+	}
+	if over {
+		if under != 0 { // the button that asked for it has had its effect
+			_ = k.options.API.Edit(ctx, botapi.Edit{Chat: prompt.Chat, Message: under, Text: k.detail(prompt, holdfast.Outcome{Reservation: r})})
+		}
+		if r == nil || !r.Live() {
+			_, err = k.options.Notes.DropNote(ctx, k.options.Bot, taskPrefix+ref)
+		}
+		return false, err
+	}
+	shown := shownQueued
+	if r.State == holdfast.Running {
+		shown = shownWorking
+	}
+	text, keyboard := k.face(ref, r, t, shown, "")
+	if under != 0 {
+		t.Status, err = under, k.options.API.Edit(ctx, botapi.Edit{Chat: prompt.Chat, Message: under, Text: text, Keyboard: keyboard})
+	}
+	if under == 0 || errors.Is(err, botapi.ErrNoMessage) {
+		t.Status, err = k.options.API.Send(ctx, botapi.Message{
+			Chat: prompt.Chat, Thread: prompt.Thread, ReplyTo: prompt.Message, Text: text, Keyboard: keyboard, Silent: true,
+		})
+	}
+	if err != nil {
+		// Without a status message the work is as good. A person who has blocked the bot is found out when it is delivered.
+		k.log().Warn("a status message could not be sent", "bot", k.options.Bot, "reservation", ref, "error", err)
+		return true, nil
+	}
+	t.Shown, t.Button = shown, keyboard != nil
+	return true, k.keep(ctx, taskPrefix+ref, t)
+}
+
+// over reads a reservation and reports whether nothing is to be shown of it any more: it has ended, or its result is with
+// the person.
+func (k *Kit) over(ctx context.Context, ref string) (*holdfast.Reservation, bool, error) {
+	r, err := k.reservation(ctx, ref)
+	if err != nil || r == nil || !r.Live() {
+		return r, true, err
+	}
+	_, delivered, err := k.options.Notes.Note(ctx, k.options.Bot, donePrefix+ref)
+	return r, delivered, err
+}
+
+// face is what a status message looks like. Cancel is there only while it would work.
+func (k *Kit) face(ref string, r *holdfast.Reservation, t task, shown, text string) (string, botapi.Keyboard) {
+	reader := k.reader(t.Prompt.Language, t.Prompt.TimeZone)
+	if text == "" {
+		text = k.options.Texts.Phrase(reader, statusTexts[shown], nil)
+	}
+	if !cancellable(r) {
+		return text, nil
+	}
+	return text, botapi.Keyboard{{{Text: k.options.Texts.Phrase(reader, message.ButtonCancel, nil), Data: Data(buttonCancel, ref)}}}
+}
+
+// cancellable reports whether a Cancel would be accepted now.
+func cancellable(r *holdfast.Reservation) bool {
+	switch {
+	case r.InDoubt || !r.CancelRequestedAt.IsZero():
+		return false
+	case r.State == holdfast.Running:
+		return r.Policies.CancelRunning == holdfast.CancelRequest
+	}
+	return r.State == holdfast.Reserved
+}
+
+// show lets the status message say something else, by the reservation as it is now. Text stands in the place of what is
+// usually said.
+func (k *Kit) show(ctx context.Context, ref, shown, text string) error {
+	unlock := k.statuses.lock(ref)
+	defer unlock()
+	t, known, err := note[task](ctx, k, taskPrefix+ref)
+	if err != nil || !known || t.Status == 0 {
+		return err
+	}
+	r, over, err := k.over(ctx, ref)
+	if err != nil || over {
+		return err
+	}
+	switch {
+	case !r.CancelRequestedAt.IsZero():
+		shown, text = shownStopping, ""
+	case shown == shownWaiting && (r.State != holdfast.Reserved || t.Shown == shownWaiting):
+		return nil // it does not wait any more
+	}
+	says, keyboard := k.face(ref, r, t, shown, text)
+	if text == "" && t.Shown == shown && t.Button == (keyboard != nil) {
+		return nil
+	}
+	err = k.options.API.Edit(ctx, botapi.Edit{Chat: t.Prompt.Chat, Message: t.Status, Text: says, Keyboard: keyboard})
+	switch {
+	case errors.Is(err, botapi.ErrNoMessage): // the person has deleted it
+		t.Status = 0
+	case err != nil:
+		return err
+	}
+	if t.Shown == shown && t.Button == (keyboard != nil) && t.Status != 0 {
+		return nil
+	}
+	t.Shown, t.Button = shown, keyboard != nil
+	return k.keep(ctx, taskPrefix+ref, t)
+}
+
+// vanish takes the status message away.
+func (k *Kit) vanish(ctx context.Context, ref string) error {
+	unlock := k.statuses.lock(ref)
+	defer unlock()
+	return k.vanishLocked(ctx, ref)
+}
+
+func (k *Kit) vanishLocked(ctx context.Context, ref string) error {
+	t, known, err := note[task](ctx, k, taskPrefix+ref)
+	if err != nil || !known || t.Status == 0 {
+		return err
+	}
+	if err := k.remove(ctx, t); err != nil {
+		return err
+	}
+	t.Status, t.Shown, t.Button = 0, "", false
+	return k.keep(ctx, taskPrefix+ref, t)
+}
+
+// remove deletes a status message. One that is too old for that loses its button.
+func (k *Kit) remove(ctx context.Context, t task) error {
+	err := k.options.API.Delete(ctx, t.Prompt.Chat, t.Status)
+	if errors.Is(err, botapi.ErrNoMessage) || errors.Is(err, botapi.ErrRejected) {
+		err = k.options.API.Edit(ctx, botapi.Edit{Chat: t.Prompt.Chat, Message: t.Status, Text: "…"})
+	}
+	if errors.Is(err, botapi.ErrNoMessage) || errors.Is(err, botapi.ErrRejected) || errors.Is(err, botapi.ErrBlocked) {
+		return nil
+	}
+	return err
+}
+
+// detail is what package message says of an outcome to whoever asked.
+func (k *Kit) detail(p Prompt, outcome holdfast.Outcome) string {
+	return k.options.Texts.Detail(k.reader(p.Language, p.TimeZone), k.catalog(), outcome, k.options.Engine.Now())
+}
+
+// Cancel cancels a piece of the person's work, by its public id, and lets its status message tell what came of it. The
+// outcome is that of the cancel, whose Detail is what to tell; NotFound is also what others get.
+func (t *Turn) Cancel(ctx context.Context, ref string) (holdfast.Outcome, error) {
+	k := t.kit
+	r, err := k.reservation(ctx, ref)
+	if err != nil {
+		return holdfast.Outcome{}, err
+	}
+	if r == nil || r.Metadata[metaUser] != strconv.FormatInt(t.User.ID, 10) {
+		return holdfast.Outcome{Reason: holdfast.NotFound}, nil
+	}
+	return k.cancel(ctx, ref)
+}
+
+// CancelAll cancels all of the person's work that lives, and returns the outcomes.
+func (t *Turn) CancelAll(ctx context.Context) ([]holdfast.Outcome, error) {
+	var outcomes []holdfast.Outcome
+	err := t.kit.eachTask(ctx, func(ref string) error {
+		known, _, err := note[task](ctx, t.kit, taskPrefix+ref)
+		if err != nil || known.Prompt.User != t.User.ID {
+			return err
+		}
+		outcome, err := t.Cancel(ctx, ref)
+		outcomes = append(outcomes, outcome)
+		return err
+	})
+	return outcomes, err
+}
+
+func (k *Kit) cancel(ctx context.Context, ref string) (holdfast.Outcome, error) {
+	account, id, err := holdfast.ReservationRef.Parse(ref)
+	if err != nil {
+		return holdfast.Outcome{Reason: holdfast.NotFound}, nil //nolint:nilerr // what is no id is the id of nothing
+	}
+	unlock := k.statuses.lock(ref)
+	defer unlock()
+	command := holdfast.Command{Do: holdfast.Cancel{ReservationID: id}, Target: account}
+	outcome, err := k.submit(ctx, "", command)
+	if err != nil {
+		return outcome, err
+	}
+	telling, stop := context.WithTimeout(context.WithoutCancel(ctx), tellFor)
+	defer stop()
+	return outcome, k.cancelled(telling, ref, outcome)
+}
+
+// cancelled lets the status message tell what came of a cancel.
+func (k *Kit) cancelled(ctx context.Context, ref string, outcome holdfast.Outcome) error {
+	t, known, err := note[task](ctx, k, taskPrefix+ref)
+	if err != nil || !known || outcome.Reservation == nil {
+		return err
+	}
+	r := outcome.Reservation
+	if r.Live() { // it is asked to stop, or it cannot be stopped any more: then the button goes
+		shown := shownWorking
+		if !r.CancelRequestedAt.IsZero() {
+			shown = shownStopping
+		}
+		if t.Status == 0 || t.Shown == shown && !t.Button {
+			return nil
+		}
+		text, keyboard := k.face(ref, r, t, shown, "")
+		if err := k.options.API.Edit(ctx, botapi.Edit{Chat: t.Prompt.Chat, Message: t.Status, Text: text, Keyboard: keyboard}); err != nil {
+			return k.again(err)
+		}
+		t.Shown, t.Button = shown, keyboard != nil
+		return k.keep(ctx, taskPrefix+ref, t)
+	}
+	if r.State != holdfast.Released || r.Cause != holdfast.CauseCancelled {
+		return nil // it ended in another way, which is told where that is told
+	}
+	// The status message is where it is told. Its note goes, so that nothing is written there afterwards.
+	if t.Status != 0 {
+		text := k.detail(t.Prompt, outcome)
+		if err := k.options.API.Edit(ctx, botapi.Edit{Chat: t.Prompt.Chat, Message: t.Status, Text: text}); err != nil {
+			if errors.Is(err, botapi.ErrNoMessage) {
+				return nil // then the notice tells it
+			}
+			return k.again(err)
+		}
+		if err := k.keep(ctx, toldPrefix+ref, string(r.State)); err != nil {
+			return err
+		}
+	}
+	_, err = k.options.Notes.DropNote(ctx, k.options.Bot, taskPrefix+ref)
+	return err
+}
+
+// cancelPressed answers Cancel, the first time and the third.
+func (k *Kit) cancelPressed(ctx context.Context, t *Turn) error {
+	outcome, err := t.Cancel(ctx, t.Argument)
+	switch {
+	case err != nil:
+		return err
+	case outcome.Reason == holdfast.NotFound:
+		return t.Alert(ctx, t.Text(message.NotYours, nil))
+	}
+	text := t.Detail(outcome)
+	if outcome.Reservation != nil && outcome.Reservation.Live() && outcome.Reason == "" {
+		text = t.Text(message.StatusStopping, nil)
+	}
+	if runes := []rune(text); len(runes) > botapi.MaxCallbackText {
+		text = string(runes[:botapi.MaxCallbackText])
+	}
+	if err := t.Alert(ctx, text); err != nil {
+		return err
+	}
+	// A message with a button that works no more, of a reservation of which nothing is noted, loses the button.
+	if r := outcome.Reservation; r != nil && !r.Live() && !outcome.Changed {
+		if _, known, err := k.options.Notes.Note(ctx, k.options.Bot, taskPrefix+t.Argument); err != nil || known {
+			return err
+		}
+		if err := t.Edit(ctx, k.detail(Prompt{Language: t.Reader.Language}, holdfast.Outcome{Reservation: r}), nil); err != nil {
+			return k.again(err)
+		}
+	}
+	return nil
+}
+
+// repeatPressed asks again for what a button offers.
+func (k *Kit) repeatPressed(ctx context.Context, t *Turn) error {
+	kept, known, err := note[repeat](ctx, k, repeatKey(t.Argument))
+	switch {
+	case err != nil:
+		return err
+	case !known:
+		return t.Answer(ctx, t.Text(message.ButtonSpent, nil))
+	case kept.Prompt.User != t.User.ID:
+		return t.Alert(ctx, t.Text(message.NotYours, nil))
+	}
+	t.repeats = &kept
+	_, err = t.Ask(ctx, kept.Ask)
+	return err
+}
+
+// mutePressed ends notices for a person.
+func (k *Kit) mutePressed(ctx context.Context, t *Turn) error {
+	no := false
+	outcome, err := t.Submit(ctx, holdfast.Command{Do: holdfast.PutAccount{Notices: &no}})
+	if err != nil {
+		return err
+	}
+	if outcome.Reason != "" {
+		return errors.New("notices could not be switched off: " + string(outcome.Reason))
+	}
+	return t.Answer(ctx, t.Text(message.Muted, nil))
+}
+
+// stopped cancels the work whose answer a person has stopped while it was being written.
+func (k *Kit) stopped(ctx context.Context, s *Stopped) (bool, error) {
+	ref, known, err := note[string](ctx, k, draftKey(s.Chat.ID, s.Draft))
+	if err != nil || !known {
+		return false, err
+	}
+	_, err = k.cancel(ctx, ref)
+	return true, err
+}
+
+func draftKey(chat, draft int64) string {
+	return "draft:" + strconv.FormatInt(chat, 10) + ":" + strconv.FormatInt(draft, 10)
+}
+
+// draftOf is an id of a draft that the same work always has.
+func draftOf(ref string) int64 {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(ref))
+	return int64(h.Sum32()) + 1 // never 0
+}
+
+// ShortID is the part of a reservation's public id by which a person names it to support: enough to tell it apart from others,
+// and to find it in a list.
+func ShortID(ref string) string {
+	const from, length = 44, 8
+	if len(ref) < from+length {
+		return ref
+	}
+	return ref[from : from+length]
+}
+
+// following keeps a status message and a chat's action alive while somebody works.
+type following struct {
+	texts chan string
+	stop  context.CancelFunc
+	ended sync.WaitGroup
+}
+
+// follow shows that the work has begun, and goes on showing it until done is called.
+func (k *Kit) follow(ctx context.Context, ref string, f *Feature, p Prompt) *following {
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	w := &following{texts: make(chan string, 1), stop: stop}
+	w.ended.Go(func() { k.act(ctx, f, p) })
+	w.ended.Go(func() { k.edit(ctx, ref, w.texts) })
+	return w
+}
+
+// progress gives the text to show; one that was not shown yet gives way.
+func (w *following) progress(text string) {
+	for {
+		select {
+		case w.texts <- text:
+			return
+		default:
+		}
+		select {
+		case <-w.texts:
+		default:
+		}
+	}
+}
+
+func (w *following) done() {
+	w.stop()
+	w.ended.Wait()
+}
+
+// act shows the chat's action: it lasts five seconds.
+func (k *Kit) act(ctx context.Context, f *Feature, p Prompt) {
+	action := f.Action
+	if action == "" {
+		action = "typing"
+	}
+	for {
+		_ = k.options.API.ChatAction(ctx, p.Chat, p.Thread, action) // worth nothing later
+		select {
+		case <-ctx.Done():
+			return
+		case <-k.after(k.options.Acting):
+		}
+	}
+}
+
+// edit shows that the work goes on, at once, and then the texts that come, no closer together than Editing.
+func (k *Kit) edit(ctx context.Context, ref string, texts <-chan string) {
+	text := ""
+	for {
+		if err := k.show(ctx, ref, shownWorking, text); err != nil && ctx.Err() == nil && k.again(err) != nil {
+			k.log().Info("a status message could not be changed", "bot", k.options.Bot, "reservation", ref, "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-k.after(k.options.Editing):
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case text = <-texts:
+		}
+	}
+}
+
+// defaults of the pauses.
+const (
+	defaultEditing = 3 * time.Second
+	defaultActing  = 4 * time.Second
+)
