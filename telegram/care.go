@@ -26,7 +26,10 @@ func (k *Kit) care(ctx context.Context) {
 	pause := firstPause
 	next := time.Time{} // of the next round
 	for ctx.Err() == nil {
-		err := k.tellLater(ctx)
+		_, err := k.since(ctx)
+		if err == nil {
+			err = k.tellLater(ctx)
+		}
 		if now := k.options.Engine.Now(); err == nil && !now.Before(next) {
 			if err = k.heal(ctx); err == nil {
 				err = k.prune(ctx, now)

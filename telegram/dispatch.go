@@ -39,6 +39,9 @@ func (k *Kit) Take(ctx context.Context, raw []byte) (Done, error) {
 		return Done{}, err
 	}
 	done := Done{Update: u.ID, Kind: u.Kind}
+	if _, err := k.since(ctx); err != nil {
+		return done, err
+	}
 	switch {
 	case u.Kind == KindMember && u.Member.Chat.Private():
 		done.Handled = true

@@ -52,7 +52,10 @@ type Options struct {
 	// Editing is the shortest time between two edits of a status message, 0: 3 s. Acting is the time between two chat
 	// actions, 0: 4 s.
 	Editing, Acting time.Duration
-	Logger          *slog.Logger // nil: slog.Default
+	// Lease is how long a worker that is not heard of keeps its job, 0: 20 s. A person's wish to stop reaches running work
+	// within a third of it.
+	Lease  time.Duration
+	Logger *slog.Logger // nil: slog.Default
 }
 
 // Kit is one bot. Register everything before the first update, then Run. Its methods are safe for concurrent use.
@@ -97,6 +100,9 @@ func New(options Options) (*Kit, error) {
 	}
 	if options.Acting == 0 {
 		options.Acting = defaultActing
+	}
+	if options.Lease == 0 {
+		options.Lease = defaultLease
 	}
 	return &Kit{
 		options: options, commands: map[string]Handler{}, buttons: map[string]Handler{}, kinds: map[Kind]Handler{}, after: time.After,

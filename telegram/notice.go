@@ -92,23 +92,19 @@ func (k *Kit) publish(ctx context.Context, events []outbox.Event) error {
 	return nil
 }
 
-// since is when the bot first listened.
+// since is when the bot first listened: when it first ran, or got an update.
 func (k *Kit) since(ctx context.Context) (time.Time, error) {
 	k.listening.Lock()
 	defer k.listening.Unlock()
 	if !k.listensSince.IsZero() {
 		return k.listensSince, nil
 	}
-	first, err := k.keepFirst(ctx, sinceKey, k.options.Engine.Now())
-	if err != nil {
+	if _, err := k.keepFirst(ctx, sinceKey, k.options.Engine.Now()); err != nil {
 		return time.Time{}, err
 	}
 	since, _, err := note[time.Time](ctx, k, sinceKey)
 	if err != nil {
 		return time.Time{}, err
-	}
-	if first {
-		k.log().Debug("the bot listens for the first time", "bot", k.options.Bot)
 	}
 	k.listensSince = since
 	return since, nil

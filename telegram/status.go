@@ -338,8 +338,10 @@ func (k *Kit) cancelPressed(ctx context.Context, t *Turn) error {
 	}
 	// A message with a button that works no more, of a reservation of which nothing is noted, loses the button.
 	if r := outcome.Reservation; r != nil && !r.Live() && !outcome.Changed {
-		if _, known, err := k.options.Notes.Note(ctx, k.options.Bot, taskPrefix+t.Argument); err != nil || known {
-			return err
+		for _, prefix := range []string{taskPrefix, toldPrefix} { // else the message is corrected by whoever noted it, or was
+			if _, known, err := k.options.Notes.Note(ctx, k.options.Bot, prefix+t.Argument); err != nil || known {
+				return err
+			}
 		}
 		if err := t.Edit(ctx, k.detail(Prompt{Language: t.Reader.Language}, holdfast.Outcome{Reservation: r}), nil); err != nil {
 			return k.again(err)

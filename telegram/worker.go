@@ -26,6 +26,8 @@ const (
 // queuesEvery is how often is looked whether a new catalog has other queues.
 const queuesEvery = 30 * time.Second
 
+const defaultLease = 20 * time.Second
+
 // Run does the work of bots, which may share projects, tells what the bots were not running to tell, and returns when ctx has
 // ended and all that was begun is told. Updates and events come by Take and Sink.
 func Run(ctx context.Context, kits ...*Kit) error {
@@ -69,7 +71,7 @@ func (c *crew) run(ctx context.Context) {
 			c.working[queue] = true
 			w := &jobs.Worker{
 				Source: first.options.Engine, Project: first.options.Project, Queue: queue, Name: "telegram:" + first.options.Bot,
-				Handle: c.handle, Concurrency: concurrency, Logger: first.log(),
+				Handle: c.handle, Concurrency: concurrency, Lease: first.options.Lease, Logger: first.log(),
 			}
 			workers.Go(func() { _ = w.Run(ctx) }) // it lacks nothing
 		}

@@ -1,0 +1,624 @@
+package telegram_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/holdfast-dev/holdfast"
+	"github.com/holdfast-dev/holdfast/engine"
+	"github.com/holdfast-dev/holdfast/jobs"
+	"github.com/holdfast-dev/holdfast/outbox"
+	"github.com/holdfast-dev/holdfast/telegram"
+	"github.com/holdfast-dev/holdfast/telegram/botapi"
+	"github.com/holdfast-dev/holdfast/telegram/fakeapi"
+)
+
+func TestAMessageBecomesWorkAndItsResultIsTheReply(t *testing.T) {
+	onEveryStore(t, func(s *stage) {
+		s.start()
+		ann := s.person(42, "en")
+		prompt := ann.Send("dear sir")
+		status := s.shows(ann, "In the queue…")
+		if status.ReplyTo != prompt {
+			s.Errorf("the status message answers %d, wanted %d", status.ReplyTo, prompt)
+		}
+		j := s.begun()
+		equal(s.T, "what is worked on", j.Prompt.Text, "dear sir")
+		working := s.shows(ann, "Working on it…")
+		equal(s.T, "buttons while it cannot be cancelled", len(working.Keyboard), 0)
+		j.succeed("Dear Sir,")
+		result := s.shows(ann, "Dear Sir,")
+		if result.ReplyTo != prompt {
+			s.Errorf("the result answers %d, wanted %d", result.ReplyTo, prompt)
+		}
+		s.gone(ann, status.ID)
+		equal(s.T, "charged", s.charged(42), 1)
+		s.until("what was noted of the work went", func() bool { return len(s.notes("work:")) == 0 })
+		equal(s.T, "texts", s.shown(42), []string{"In the queue…", "Working on it…", "Dear Sir,"})
+	})
+}
+
+// 16 of the acceptance tests.
+func TestOfAHundredRequestsAtOnceOnABalanceOfFiveExactlyFiveAreTaken(t *testing.T) {
+	s := newStage(t)
+	s.catalog.Plans[0].MaxActive = 100
+	s.start(withoutWorkers)
+	ann := s.person(42, "en")
+	groups := make([]*fakeapi.Person, 25) // Telegram takes few messages at once in one chat
+	for i := range groups {
+		groups[i] = ann.In(s.bot.Group(-int64(1000+i), "group"))
+	}
+	s.bot.Hold() // the updates are given to the kit all at once, not one after the other
+	var updates []fakeapi.Update
+	for range 4 {
+		for _, g := range groups {
+			g.Send("/improve dear sir")
+		}
+	}
+	updates = s.bot.Pending()
+	equal(t, "updates", len(updates), 100)
+	var taken, refused atomic.Int64
+	var all sync.WaitGroup
+	for _, u := range updates {
+		all.Go(func() {
+			done, err := s.kit.Take(s.within(), u.Raw)
+			switch {
+			case err != nil:
+				t.Error(err)
+			case done.Reservation != "":
+				taken.Add(1)
+			case done.Refused == holdfast.Insufficient || done.Refused == holdfast.HeldByActive:
+				refused.Add(1)
+			default:
+				t.Errorf("neither taken nor refused: %+v", done)
+			}
+		})
+	}
+	all.Wait()
+	equal(t, "taken", taken.Load(), 5)
+	equal(t, "refused", refused.Load(), 95)
+	equal(t, "left", s.balance(42), holdfast.Balance{Unit: "credit", Reserved: 5, Cycle: s.balance(42).Cycle, ResetsAt: s.balance(42).ResetsAt})
+	transcript := s.server.Transcript()
+	equal(t, "status messages", len(transcript.Where(fakeapi.Shown("In the queue…"))), 5)
+	equal(t, "refusals told", len(transcript.Where(fakeapi.Shown("No free requests"))), 95)
+}
+
+// 17 of the acceptance tests.
+func TestCancelAgainstStartSaysWhatWasCharged(t *testing.T) {
+	s := newStage(t)
+	s.start()
+	var people []*fakeapi.Person
+	for i := range 20 {
+		people = append(people, s.person(int64(100+i), "en"))
+	}
+	go func() { // whatever begins succeeds
+		for j := range s.jobs {
+			j.succeed("the result")
+		}
+	}()
+	t.Cleanup(func() { s.end(); close(s.jobs) })
+	var all sync.WaitGroup
+	for _, p := range people {
+		all.Go(func() {
+			p.Send("dear sir")
+			status, err := p.Await(s.within(), func(m fakeapi.Message) bool { return len(m.Keyboard) > 0 || m.Text == "the result" })
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if len(status.Keyboard) == 0 {
+				return // the worker was so fast that there was nothing to cancel
+			}
+			tap, err := p.TapStale(status.ID, status.Keyboard[0][0].Data)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if _, err := tap.Answer(s.within()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	cancelled := 0
+	for _, p := range people {
+		charged := s.charged(p.ID())
+		s.until("what is shown is final", func() bool {
+			m := p.Last()
+			return m.Text == "the result" || strings.HasPrefix(m.Text, "The request was cancelled")
+		})
+		var result, saysCancelled bool
+		for _, m := range p.Messages() {
+			result = result || m.Text == "the result"
+			saysCancelled = saysCancelled || strings.Contains(m.Text, "cancelled. Nothing was charged.")
+		}
+		switch {
+		case charged == 1 && result && !saysCancelled:
+		case charged == 0 && !result && saysCancelled:
+			cancelled++
+		default:
+			t.Errorf("charged %d, the result is there: %v, cancelled is said: %v\n%q", charged, result, saysCancelled, s.shown(p.ID()))
+		}
+	}
+	t.Logf("%d of %d were cancelled in time", cancelled, len(people))
+}
+
+func TestACancelBeforeTheStartIsToldWhereTheStatusWasAndOnce(t *testing.T) {
+	s := newStage(t)
+	s.start(withoutWorkers)
+	ann := s.person(42, "ru")
+	ann.Send("дорогой друг")
+	status := s.shows(ann, "В очереди…")
+	answer := s.tap(ann, status.ID, "Отменить")
+	if !strings.Contains(answer.Text, "Ничего не списано.") || !answer.Alert {
+		t.Errorf("the tap is answered with %+v", answer)
+	}
+	final := s.shows(ann, "Запрос отменён")
+	equal(t, "the message that tells it", final.ID, status.ID)
+	equal(t, "buttons", len(final.Keyboard), 0)
+	equal(t, "charged", s.charged(42), 0)
+	s.settled()
+	equal(t, "texts", len(s.shown(42)), 2)
+}
+
+// 18 of the acceptance tests.
+func TestThreeTapsOnCancelAreAllAnsweredSensibly(t *testing.T) {
+	s := newStage(t)
+	s.start(withoutWorkers)
+	ann := s.person(42, "en")
+	ann.Send("dear sir")
+	status := s.shows(ann, "In the queue…")
+	data := status.Keyboard[0][0].Data
+	answers := make([]fakeapi.Answer, 3)
+	var all sync.WaitGroup
+	for i := range answers {
+		tap, err := ann.TapStale(status.ID, data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all.Go(func() { answers[i] = s.answer(tap) })
+	}
+	all.Wait()
+	for _, answer := range answers {
+		if !strings.HasPrefix(answer.Text, "The request was cancelled. Nothing was charged.") {
+			t.Errorf("a tap is answered with %q", answer.Text)
+		}
+	}
+	s.settled()
+	equal(t, "texts", len(slices.Compact(s.shown(42))), 2)
+	equal(t, "charged", s.charged(42), 0)
+
+	// Long after, when nothing is noted of it any more, the answer is the same.
+	tap, err := ann.TapStale(status.ID, data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if answer := s.answer(tap); !strings.HasPrefix(answer.Text, "The request was cancelled. Nothing was charged.") {
+		t.Errorf("a late tap is answered with %q", answer.Text)
+	}
+}
+
+// 19 of the acceptance tests.
+func TestAQueueNoticeThatIsDueWhenTheJobFinishesIsNotShown(t *testing.T) {
+	s := newStage(t)
+	s.start()
+	ann := s.person(42, "en")
+	ann.Send("dear sir")
+	s.shows(ann, "Working on it…")
+	j := s.begun()
+	ref := j.ID
+	notice := outbox.Event{ID: "evt_queued", Type: "notice.queued", Account: "telegram:42", Data: outbox.EventData{Reservation: &ref}}
+	var all sync.WaitGroup
+	all.Go(func() { j.succeed("Dear Sir,") })
+	all.Go(func() { s.tell(notice) }) // at the very moment
+	all.Wait()
+	s.shows(ann, "Dear Sir,")
+	notice.ID = "evt_queued_again"
+	s.tell(notice) // and long after
+	s.settled()
+	if err := s.server.Transcript().NeverAfter(fakeapi.Shown("Many requests are waiting"), fakeapi.Shown("Dear Sir,")); err != nil {
+		t.Error(err)
+	}
+	equal(t, "queue notices", len(s.server.Transcript().Where(fakeapi.Shown("Many requests are waiting"))), 0)
+	equal(t, "charged", s.charged(42), 1)
+}
+
+func TestTheQueueNoticeChangesTheStatusMessageOnceAndKeepsItsButton(t *testing.T) {
+	s := newStage(t)
+	s.start(withoutWorkers)
+	ann := s.person(42, "en")
+	ann.Send("dear sir")
+	status := s.shows(ann, "In the queue…")
+	ref := strings.TrimPrefix(status.Keyboard[0][0].Data, "cancel:")
+	notice := outbox.Event{ID: "evt_queued", Type: "notice.queued", Account: "telegram:42", Data: outbox.EventData{Reservation: &ref}}
+	s.tell(notice)
+	s.tell(notice)
+	waiting := s.shows(ann, "Many requests are waiting")
+	equal(t, "the message", waiting.ID, status.ID)
+	equal(t, "edits", waiting.Edits, 1)
+	s.tap(ann, waiting.ID, "Cancel")
+	s.shows(ann, "The request was cancelled")
+}
+
+// 20 of the acceptance tests.
+func TestARestartLeavesNoButtonThatDoesNothing(t *testing.T) {
+	onEveryStore(t, func(s *stage) {
+		s.start(withoutWorkers)
+		ann, bob := s.person(42, "en"), s.person(43, "en")
+		ann.Send("dear sir")
+		bob.Send("dear madam")
+		ended, waits := s.shows(ann, "In the queue…"), s.shows(bob, "In the queue…")
+		ref := strings.TrimPrefix(ended.Keyboard[0][0].Data, "cancel:")
+		account, id, err := holdfast.ReservationRef.Parse(ref)
+		if err != nil {
+			s.Fatal(err)
+		}
+		s.bot.Fail(fakeapi.Fault{Kind: fakeapi.Broken, Chat: 42, Times: 1000}) // and so the person cannot be told that it ended
+		_, err = s.engine.Submit(s.Context(), holdfast.Command{
+			ID: engine.NewID(), Project: project, Target: account, Do: holdfast.Force{ReservationID: id, End: holdfast.EndRelease, Reason: "test"},
+		})
+		if err != nil {
+			s.Fatal(err)
+		}
+		s.end() // the process dies
+		s.bot.Heal()
+		s.start()
+		s.gone(ann, ended.ID)
+		s.shows(ann, "The request was stopped. Nothing was charged.")
+		for _, m := range ann.Messages() {
+			for _, row := range m.Keyboard {
+				for _, b := range row {
+					if strings.HasPrefix(b.Data, "cancel:") {
+						s.Errorf("%q still has a Cancel button", m.Text)
+					}
+				}
+			}
+		}
+		// What lives goes on, under its old message.
+		s.begun().succeed("Dear Madam,")
+		s.shows(bob, "Dear Madam,")
+		s.gone(bob, waits.ID)
+		equal(s.T, "told once", len(s.server.Transcript().Where(fakeapi.Shown("The request was stopped"))), 1)
+	})
+}
+
+// 22 of the acceptance tests.
+func TestWhoHasBlockedTheBotIsToldNothingMore(t *testing.T) {
+	s := newStage(t)
+	s.start()
+	ann, bob := s.person(42, "en"), s.person(43, "en")
+	for _, p := range []*fakeapi.Person{ann, bob} {
+		p.Send("dear sir")
+		s.begun().succeed("Dear Sir,")
+		s.shows(p, "Dear Sir,")
+	}
+	ann.Block()
+	s.until("the block is noted", func() bool { return strings.Contains(s.noteOf("person:telegram:42"), `"gone"`) })
+	renewed := func(id string, user int64) {
+		s.tell(outbox.Event{ID: id, Type: "notice.allowance_renewed", Account: telegram.AccountName(user)})
+	}
+	renewed("evt_1", 42)
+	renewed("evt_2", 43)
+	renewed("evt_3", 44) // has never started the bot
+	s.shows(bob, "A new period has begun.")
+	s.until("notices that wait were looked at", func() bool { return len(s.notes("later:")) == 0 })
+	equal(t, "notices", len(s.server.Transcript().Where(fakeapi.Shown("A new period has begun."))), 1)
+	equal(t, "calls that were refused", s.log.count("403"), 0)
+
+	ann.Unblock()
+	s.until("the bot may write again", func() bool { return !strings.Contains(s.noteOf("person:telegram:42"), `"gone"`) })
+	renewed("evt_4", 42)
+	notice := s.shows(ann, "A new period has begun.")
+	renewed("evt_4", 42) // the same, once more
+	answer := s.tap(ann, notice.ID, "Do not tell me")
+	equal(t, "answer", answer.Text, "You will not be told of this any more.")
+	renewed("evt_5", 42)
+	s.until("notices that wait were looked at", func() bool { return len(s.notes("later:")) == 0 })
+	equal(t, "notices", len(s.server.Transcript().Where(fakeapi.Shown("A new period has begun."))), 2)
+}
+
+// 23 of the acceptance tests.
+func TestAResultThatTelegramDoesNotTakeYetIsDeliveredLaterAndChargedOnce(t *testing.T) {
+	s := newStage(t)
+	s.start()
+	ann := s.person(42, "en")
+	ann.Send("dear sir")
+	j := s.begun()
+	s.shows(ann, "Working on it…")
+	s.bot.Fail(fakeapi.Fault{Kind: fakeapi.TooMany, Method: "sendMessage", RetryAfter: 1, Times: 2})
+	j.succeed("Dear Sir,")
+	equal(t, "charged before the result is there", s.balance(42).Reserved, 1)
+	s.shows(ann, "Dear Sir,")
+	equal(t, "charged", s.charged(42), 1)
+	s.settled()
+	equal(t, "results", len(s.server.Transcript().Where(fakeapi.Shown("Dear Sir,"))), 1)
+	equal(t, "times that it was worked", len(s.jobs), 0)
+}
+
+func TestAResultThatCouldNotBeDeliveredInTimeIsNotWorkedForTwice(t *testing.T) {
+	s := newStage(t)
+	s.catalog.Features[0].LongestJob = time.Second
+	s.start()
+	ann := s.person(42, "en")
+	ann.Send("dear sir")
+	j := s.begun()
+	s.shows(ann, "Working on it…")
+	s.bot.Fail(fakeapi.Fault{Kind: fakeapi.TooMany, Method: "sendMessage", RetryAfter: 2})
+	j.succeed("Dear Sir,")
+	s.shows(ann, "Dear Sir,") // by another attempt
+	equal(t, "charged", s.charged(42), 1)
+	if r := s.reservations(42)[0]; r.Attempts < 2 {
+		t.Errorf("it took %d attempts, so this test shows nothing", r.Attempts)
+	}
+	equal(t, "times that it was worked again", len(s.jobs), 0)
+	s.settled()
+	equal(t, "results", len(s.server.Transcript().Where(fakeapi.Shown("Dear Sir,"))), 1)
+}
+
+func TestWhoHasBlockedTheBotIsNotCharged(t *testing.T) {
+	s := newStage(t)
+	s.start()
+	ann := s.person(42, "en")
+	ann.Send("dear sir")
+	j := s.begun()
+	s.shows(ann, "Working on it…")
+	ann.Block()
+	j.succeed("Dear Sir,")
+	equal(t, "charged", s.charged(42), 0)
+	equal(t, "cause", s.reservations(42)[0].Cause, telegram.CauseUnreachable)
+	s.settled()
+	equal(t, "notes", len(s.notes("work:")), 0)
+	ann.Unblock()
+	ann.Send("dear sir")
+	s.begun().succeed("Dear Sir,")
+	s.shows(ann, "Dear Sir,")
+	equal(t, "charged", s.charged(42), 1)
+}
+
+func TestWorkThatFailsIsToldInOurWordsWithANumberAndCanBeRepeated(t *testing.T) {
+	s := newStage(t)
+	s.start()
+	ann := s.person(42, "en")
+	prompt := ann.Send("dear sir")
+	s.begun().fail(jobs.Fail(jobs.CauseContentRefused, errors.New("PROVIDER SAYS: key sk-123 flagged")))
+	failed := s.shows(ann, "The request did not succeed. Nothing was charged.")
+	equal(t, "replies to", failed.ReplyTo, prompt)
+	ref := holdfast.ReservationRef.Encode(holdfast.AccountIDOf(project, "telegram:42"), s.reservations(42)[0].ID)
+	if short := telegram.ShortID(ref); !strings.Contains(failed.Text, short) || !strings.Contains(ref, short) || len(short) != 8 {
+		t.Errorf("%q does not name %s of %s", failed.Text, short, ref)
+	}
+	if strings.Contains(s.transcript(), "PROVIDER") {
+		t.Error("a person was shown what the provider said")
+	}
+	equal(t, "times logged", s.log.count("PROVIDER"), 1)
+
+	s.tap(ann, failed.ID, "Try again")
+	j := s.begun()
+	equal(t, "what is worked on", j.Prompt.Text, "dear sir")
+	j.succeed("Dear Sir,")
+	result := s.shows(ann, "Dear Sir,")
+	equal(t, "replies to", result.ReplyTo, prompt)
+	equal(t, "charged", s.charged(42), 1)
+	s.gone(ann, failed.ID) // it became the status message
+}
+
+func TestWorkThatPanicsIsTriedAgainThenReleasedToldAndLogged(t *testing.T) {
+	s := newStage(t)
+	s.start()
+	ann := s.person(42, "en")
+	ann.Send("dear sir")
+	for range holdfast.DefaultAttempts {
+		s.begun().panic("an author's mistake")
+	}
+	s.shows(ann, "The request did not succeed. Nothing was charged.")
+	equal(t, "charged", s.charged(42), 0)
+	equal(t, "cause", s.reservations(42)[0].Cause, holdfast.CauseCrashed)
+	s.settled()
+	equal(t, "told", len(s.server.Transcript().Where(fakeapi.Shown("The request did not succeed."))), 1)
+	equal(t, "notes", len(s.notes("work:")), 0)
+}
+
+func TestTwoTapsOnAButtonAreOneIntention(t *testing.T) {
+	s := newStage(t)
+	prepare := s.prepare
+	s.prepare = func(k *telegram.Kit) {
+		prepare(k)
+		k.Command("menu", func(ctx context.Context, turn *telegram.Turn) error {
+			_, err := turn.Reply(ctx, "What shall it be?", botapi.Keyboard{{{Text: "A letter", Data: telegram.Data("letter", telegram.Nonce())}}})
+			return err
+		})
+		k.Button("letter", func(ctx context.Context, turn *telegram.Turn) error {
+			_, err := turn.Ask(ctx, telegram.Ask{Feature: "text.improve", Text: "a letter"})
+			return err
+		})
+	}
+	s.start(withoutWorkers)
+	ann := s.person(42, "en")
+	ann.Send("/menu")
+	menu := s.shows(ann, "What shall it be?")
+	var taps []*fakeapi.Tap
+	for range 2 {
+		tap, err := ann.Tap(menu.ID, "A letter")
+		if err != nil {
+			t.Fatal(err)
+		}
+		taps = append(taps, tap)
+	}
+	answers := []string{s.answer(taps[0]).Text, s.answer(taps[1]).Text}
+	slices.Sort(answers)
+	equal(t, "answers", answers, []string{"", "This was pressed already: it counts once."})
+	equal(t, "reserved", s.balance(42).Reserved, 1)
+	equal(t, "status messages", len(s.server.Transcript().Where(fakeapi.Shown("In the queue…"))), 1)
+
+	ann.Send("/menu") // the same button of another message is another intention
+	s.until("there are two menus", func() bool { return ann.Last().ID != menu.ID && ann.Last().Text == menu.Text })
+	s.tap(ann, ann.Last().ID, "A letter")
+	equal(t, "reserved", s.balance(42).Reserved, 2)
+}
+
+func TestRepeatAfterARefusalIsAnotherIntentionAndTwoTapsOnItAreOne(t *testing.T) {
+	s := newStage(t)
+	s.catalog.Plans[0].MaxActive = 1
+	s.start()
+	ann := s.person(42, "en")
+	ann.Send("first")
+	first := s.begun()
+	ann.Send("second")
+	refusal := s.shows(ann, "Please wait until the current request finishes.")
+	again, _ := refusal.Button("Try again")
+
+	// Pressed too early it is refused again, in the same message, with a button of its own.
+	s.tap(ann, refusal.ID, "Try again")
+	s.until("the button is another one", func() bool {
+		m, _ := ann.Message(refusal.ID)
+		b, there := m.Button("Try again")
+		return there && b.Data != again.Data
+	})
+	stale, err := ann.TapStale(refusal.ID, again.Data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "answer to the old button", s.answer(stale).Text, "This was pressed already: it counts once.")
+
+	first.succeed("FIRST")
+	s.shows(ann, "FIRST")
+	s.charged(42)
+	m, _ := ann.Message(refusal.ID)
+	fresh, _ := m.Button("Try again")
+	var answers []string
+	for range 2 {
+		tap, err := ann.TapStale(refusal.ID, fresh.Data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answers = append(answers, s.answer(tap).Text)
+	}
+	slices.Sort(answers)
+	equal(t, "answers", answers, []string{"", "This was pressed already: it counts once."})
+	j := s.begun()
+	equal(t, "what is worked on", j.Prompt.Text, "second")
+	j.succeed("SECOND")
+	s.shows(ann, "SECOND")
+	equal(t, "charged", s.charged(42), 2)
+}
+
+func TestAnUpdateThatComesAgainStartsNothingAgain(t *testing.T) {
+	s := newStage(t)
+	s.start()
+	ann := s.person(42, "en")
+	ann.Send("dear sir")
+	j := s.begun()
+	s.shows(ann, "Working on it…")
+	j.succeed("Dear Sir,")
+	s.shows(ann, "Dear Sir,")
+	s.charged(42)
+	s.settled()
+	raw := s.bot.Updates("message")[0].Raw
+	for range 3 {
+		done, err := s.kit.Take(s.within(), raw)
+		if err != nil || done.Reservation == "" {
+			t.Errorf("%+v, %v", done, err)
+		}
+	}
+	equal(t, "charged", s.charged(42), 1)
+	equal(t, "texts", s.shown(42), []string{"In the queue…", "Working on it…", "Dear Sir,"})
+}
+
+func TestARefusalSaysTheNumbersAndOffersWhatHelps(t *testing.T) {
+	s := newStage(t)
+	s.start(withoutWorkers)
+	ann := s.person(42, "ru")
+	ann.Send("/image кот")
+	s.shows(ann, "В очереди…")
+	ann.Send("ещё")
+	refusal := s.shows(ann, "Свободных запросов нет")
+	equal(t, "buttons", buttons(refusal), []string{"Повторить"})
+	ann.Send("/video кот")
+	refusal = s.shows(ann, "не входит в ваш тариф")
+	equal(t, "buttons", buttons(refusal), []string{"Тарифы", "Повторить"})
+	bob := s.person(43, "en")
+	bob.Send("/image")
+	s.shows(bob, "Please write what you want behind the command")
+	equal(t, "reserved", s.balance(43).Reserved, 0)
+}
+
+func buttons(m fakeapi.Message) []string {
+	var texts []string
+	for _, row := range m.Keyboard {
+		for _, b := range row {
+			texts = append(texts, b.Text)
+		}
+	}
+	return texts
+}
+
+func TestRunningWorkThatIsAskedToStopChargesWhatItNamed(t *testing.T) {
+	s := newStage(t)
+	s.start()
+	ann := s.person(42, "en")
+	ann.Send("/image a cat")
+	j := s.begun()
+	working := s.shows(ann, "Working on it…")
+	equal(t, "buttons", buttons(working), []string{"Cancel"})
+	s.until("the chat shows what is done", func() bool { return ann.Action() == "upload_photo" })
+	j.Charge(3) // what it has come to by now; when its context ends it returns
+	answer := s.tap(ann, working.ID, "Cancel")
+	equal(t, "answer", answer.Text, "Stopping…")
+	stopping := s.shows(ann, "Stopping…")
+	equal(t, "buttons", len(stopping.Keyboard), 0)
+	<-j.ctx.Done() // with the next heartbeat
+	equal(t, "cause", context.Cause(j.ctx).Error(), engine.ErrCancelRequested.Error())
+	s.shows(ann, "Charged: 3 credits.")
+	equal(t, "charged", s.charged(42), 3)
+	s.gone(ann, working.ID)
+}
+
+func TestStopBelowAnAnswerThatIsBeingWrittenCancelsTheWork(t *testing.T) {
+	s := newStage(t)
+	s.start()
+	ann := s.person(42, "en")
+	ann.Send("/image a cat")
+	j := s.begun()
+	s.shows(ann, "Working on it…")
+	draft, err := j.Draft(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	done, err := s.take(map[string]any{"update_id": 9_000_001, "stopped_message_generation": map[string]any{
+		"chat": map[string]any{"id": 42, "type": "private"}, "draft_id": draft,
+	}})
+	if err != nil || !done.Handled {
+		t.Fatalf("%+v, %v", done, err)
+	}
+	s.shows(ann, "Stopping…")
+	j.fail(engine.ErrCancelRequested)
+	s.shows(ann, "The request was cancelled. Nothing was charged.")
+	equal(t, "charged", s.charged(42), 0)
+}
+
+func TestDoubtIsToldAndHowItEndedToo(t *testing.T) {
+	s := newStage(t)
+	s.start()
+	ann := s.person(42, "en")
+	ann.Send("dear sir")
+	s.begun().fail(fmt.Errorf("the connection broke: %w", engine.ErrInDoubt))
+	s.shows(ann, "It is not known yet whether the request succeeded.")
+	r := s.reservations(42)[0]
+	account := holdfast.AccountIDOf(project, "telegram:42")
+	_, err := s.engine.Submit(t.Context(), holdfast.Command{
+		ID: engine.NewID(), Project: project, Target: account, Do: holdfast.Release{ReservationID: r.ID, Cause: "provider_unavailable"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.shows(ann, "The request did not succeed. Nothing was charged.")
+	s.settled()
+	equal(t, "notes", len(s.notes("work:")), 0)
+}
