@@ -80,6 +80,8 @@ func (s *Shop) errands(ctx context.Context) {
 
 // Errands does everything that is due at Telegram, once. Run does it again and again.
 func (s *Shop) Errands(ctx context.Context) error {
+	s.running.Lock() // so that one of this process is not done twice at once
+	defer s.running.Unlock()
 	var due []store.Note
 	err := s.kit.each(ctx, errandPrefix, func(n store.Note) error {
 		due = append(due, n)
@@ -248,6 +250,9 @@ func (s *Shop) untilReconciled(ctx context.Context) (time.Duration, error) {
 
 // Reconcile compares all of the bot's transactions with what is here, now: what was missed is granted or taken back, once.
 func (s *Shop) Reconcile(ctx context.Context) error {
+	if _, err := s.kit.since(ctx); err != nil { // from before what happens now, so that it is told
+		return err
+	}
 	listed := &payers{Lister: s.kit.options.API, of: map[string]telegramstars.Transaction{}}
 	found, actions, err := s.options.Stars.Reconcile(ctx, listed)
 	if err := s.atTelegram(ctx, actions); err != nil {

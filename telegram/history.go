@@ -3,6 +3,7 @@ package telegram
 import (
 	"context"
 
+	"github.com/holdfast-dev/holdfast"
 	"github.com/holdfast-dev/holdfast/message"
 	"github.com/holdfast-dev/holdfast/store"
 )
@@ -30,6 +31,9 @@ func (s *Shop) cancel(ctx context.Context, turn *Turn) error {
 	}
 	var details []string
 	for _, outcome := range outcomes {
+		if outcome.Reason == holdfast.AlreadyEnded || outcome.Reason == holdfast.NotFound {
+			continue // its end is told already, or just now
+		}
 		details = append(details, turn.Detail(outcome))
 	}
 	if len(details) == 0 {

@@ -39,6 +39,7 @@ type Shop struct {
 	options ShopOptions
 	buying  keyed         // one purchase of a person at a time
 	wake    chan struct{} // something is to be done at Telegram
+	running sync.Mutex    // of Errands
 }
 
 // The defaults of ShopOptions.

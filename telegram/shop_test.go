@@ -96,6 +96,7 @@ const boss = 99
 // openMarket opens one whose updates are polled for. Change may change what the inbox is given.
 func openMarket(t *testing.T, change ...func(*inbox.Options)) *market {
 	t.Helper()
+	t.Parallel() // most of the time is Telegram's pace
 	m := &market{t: t, stored: memory.Open()}
 	start := time.Date(2026, time.December, 13, 9, 0, 0, 0, time.UTC)
 	began := time.Now()
