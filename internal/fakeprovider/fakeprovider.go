@@ -67,7 +67,11 @@ type Provider struct {
 	calls  []Call
 	worked int
 	kept   map[string]*work // by idempotency key
+	keys   []string         // of what is kept, the oldest first
 }
+
+// most is how many calls and how many answers are remembered: a demonstration may run for long.
+const most = 1000
 
 // work is something that was worked on, and its answer once there is one.
 type work struct {
@@ -98,7 +102,7 @@ func (p *Provider) Hold() (release func()) {
 	})
 }
 
-// Calls are the requests that came, with repeats and failures, in order.
+// Calls are the latest requests that came, with repeats and failures, in order.
 func (p *Provider) Calls() []Call {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -118,9 +122,10 @@ type request struct {
 		Role    string `json:"role"`
 		Content string `json:"content"`
 	} `json:"messages"`
-	Prompt string `json:"prompt"`
-	Format string `json:"response_format"`
-	Count  int    `json:"n"`
+	Prompt  string `json:"prompt"`
+	Format  any    `json:"response_format"` // of a chat it is an object
+	Longest int64  `json:"max_tokens"`
+	Count   int    `json:"n"`
 }
 
 // ServeHTTP answers a request.
@@ -181,6 +186,7 @@ func (p *Provider) called(c Call) Fault {
 		c.Fault, p.faults = p.faults[0], p.faults[1:]
 	}
 	p.calls = append(p.calls, c)
+	p.calls = p.calls[max(0, len(p.calls)-most):]
 	return c.Fault
 }
 
@@ -196,6 +202,11 @@ func (p *Provider) work(r *http.Request, key string, answer func() []byte) []byt
 				p.kept = map[string]*work{}
 			}
 			p.kept[key] = begun
+			p.keys = append(p.keys, key)
+			if len(p.keys) > most {
+				delete(p.kept, p.keys[0])
+				p.keys = p.keys[1:]
+			}
 		}
 		p.worked++
 	}
@@ -219,7 +230,11 @@ func (p *Provider) work(r *http.Request, key string, answer func() []byte) []byt
 }
 
 func (p *Provider) answer(picture bool, host string, asked *request) []byte {
-	read, written := int64(0), tokens(asked.prompt())
+	said, finish := asked.prompt(), "stop"
+	if runes := []rune(said); asked.Longest > 0 && tokens(said) > asked.Longest {
+		said, finish = string(runes[:4*asked.Longest]), "length"
+	}
+	read, written := int64(0), tokens(said)
 	for _, message := range asked.Messages {
 		read += tokens(message.Content)
 	}
@@ -227,7 +242,7 @@ func (p *Provider) answer(picture bool, host string, asked *request) []byte {
 	if !picture {
 		return marshal(map[string]any{
 			"id": "chatcmpl-1", "object": "chat.completion", "model": asked.Model,
-			"choices": []any{map[string]any{"index": 0, "finish_reason": "stop", "message": map[string]any{"role": "assistant", "content": asked.prompt(), "refusal": nil}}},
+			"choices": []any{map[string]any{"index": 0, "finish_reason": finish, "message": map[string]any{"role": "assistant", "content": said, "refusal": nil}}},
 			"usage": map[string]any{
 				"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written, "prompt_tokens_details": map[string]any{"cached_tokens": cached},
 			},

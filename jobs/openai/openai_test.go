@@ -66,7 +66,11 @@ func TestAChatIsAnsweredWithItsUsageInDisjointKinds(t *testing.T) {
 	if want := "a fox in the snow, please, and what it thinks true map[cached_token:5 input_token:10 output_token:12]"; fmt.Sprint(got.Text, " ", got.Whole, " ", got.Usage) != want {
 		t.Errorf("%+v, want %s", got, want)
 	}
-	if calls := p.Calls(); len(calls) != 1 || calls[0].Key != "rsv_1" || calls[0].Model != "small" {
+	request.MaxTokens = 2
+	if got, err = c.Chat(t.Context(), &jobs.Job{ID: "rsv_2"}, request); err != nil || got.Text != "a fox in" || got.Whole {
+		t.Errorf("cut off at two tokens: %+v %v", got, err)
+	}
+	if calls := p.Calls(); len(calls) != 2 || calls[0].Key != "rsv_1" || calls[0].Model != "small" {
 		t.Errorf("it was asked %+v", calls)
 	}
 }
@@ -141,7 +145,7 @@ func TestALostAnswerIsAskedForOnceMoreWhereKeysAreRemembered(t *testing.T) {
 
 func TestAnswersWithoutAnythingInThemAreReleased(t *testing.T) {
 	for body, want := range map[string]string{
-		`{"choices": []}`: "fail answer_unusable",
+		`{"choices": [], "data": [{}]}`:                                                                                                                                 "fail answer_unusable",
 		`{"choices": [{"message": {"content": ""}, "finish_reason": "tool_calls"}]}`:                                                                                    "fail answer_unusable",
 		`{"choices": [{"message": {"content": "I began"}, "finish_reason": "error"}]}`:                                                                                  "fail answer_unusable",
 		`{"choices": [{"message": {"content": "` + strings.Repeat("x", 300) + `"}}]}`:                                                                                   "fail answer_unusable",
@@ -159,6 +163,9 @@ func TestAnswersWithoutAnythingInThemAreReleased(t *testing.T) {
 		}
 		if got != want {
 			t.Errorf("%s: %s, want %s", body, got, want)
+		}
+		if len(body) > 250 && (err == nil || !strings.Contains(err.Error(), "longer than 250 bytes")) {
+			t.Errorf("a long answer: %v", err)
 		}
 		if _, err := c.Image(t.Context(), &jobs.Job{ID: "rsv_1"}, openai.Image{}); said(err) != "fail answer_unusable" {
 			t.Errorf("%s as a picture: %v", body, err)
