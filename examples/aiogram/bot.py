@@ -11,15 +11,18 @@ import os
 import re
 
 from aiogram import Bot, Dispatcher, F
+from aiogram.client.session.aiohttp import AiohttpSession
+from aiogram.client.telegram import TelegramAPIServer
 from aiogram.filters import Command
 from aiogram.types import InlineKeyboardButton, InlineKeyboardMarkup, Message
 from aiohttp import web
 
 import holdfast
 
-bot = Bot(os.environ["BOT_TOKEN"])
+telegram_api = TelegramAPIServer.from_base(os.environ.get("TELEGRAM_API", "https://api.telegram.org"))
+bot = Bot(os.environ["BOT_TOKEN"], session=AiohttpSession(api=telegram_api))
 dispatcher = Dispatcher()
-client = holdfast.Holdfast(os.environ["HOLDFAST_URL"], os.environ["HOLDFAST_KEY"])
+client = holdfast.Holdfast(os.environ["API_URL"], os.environ["API_KEY"])
 seen = holdfast.Seen(os.environ.get("SEEN_DB", "seen.db"))
 jobs: asyncio.Queue = asyncio.Queue()
 
@@ -125,7 +128,7 @@ async def make(call: dict):
 async def events(request: web.Request) -> web.Response:
     loop, body = asyncio.get_running_loop(), await request.read()
     try:
-        event = holdfast.verify_webhook(os.environ["HOLDFAST_SECRET"], request.headers, body)
+        event = holdfast.verify_webhook(os.environ["WEBHOOK_SECRET"].split(), request.headers, body)
     except holdfast.BadSignature:
         return web.Response(status=401)
 

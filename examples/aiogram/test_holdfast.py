@@ -1,6 +1,6 @@
-"""Runs holdfast.py against the server at HOLDFAST_URL (holdfast serve --dev --webhook-allow 127.0.0.0/8) with the key in HOLDFAST_KEY.
+"""Runs holdfast.py against the server at API_URL (holdfast serve --dev --webhook-allow 127.0.0.0/8) with the key in API_KEY.
 
-    HOLDFAST_URL=http://127.0.0.1:8080 HOLDFAST_KEY=try-me python3 -m unittest -v test_holdfast
+    API_URL=http://127.0.0.1:8080 API_KEY=try-me python3 -m unittest -v test_holdfast
 """
 
 import contextlib
@@ -16,7 +16,7 @@ import uuid
 
 import holdfast
 
-URL, KEY = os.environ["HOLDFAST_URL"], os.environ["HOLDFAST_KEY"]
+URL, KEY = os.environ["API_URL"], os.environ["API_KEY"]
 
 
 def client(url=URL, **options):

@@ -10,9 +10,9 @@ import { Bot, InlineKeyboard } from "grammy";
 
 import { BadSignature, Holdfast, Refused, Seen, Unavailable, aboutStars, nothingCharged, verifyWebhook, work } from "./holdfast.mjs";
 
-const { BOT_TOKEN, TELEGRAM_SECRET, TELEGRAM_API, PUBLIC_URL, HOLDFAST_URL, HOLDFAST_KEY, HOLDFAST_SECRET } = process.env;
+const { BOT_TOKEN, TELEGRAM_SECRET, TELEGRAM_API, PUBLIC_URL, API_URL, API_KEY, WEBHOOK_SECRET } = process.env;
 const bot = new Bot(BOT_TOKEN, { client: TELEGRAM_API ? { apiRoot: TELEGRAM_API } : {} });
-const client = new Holdfast(HOLDFAST_URL, HOLDFAST_KEY);
+const client = new Holdfast(API_URL, API_KEY);
 const seen = new Seen(process.env.SEEN_FILE ?? "seen");
 const sorry = "The service is temporarily unavailable. Please try again a little later.";
 
@@ -100,7 +100,7 @@ async function make(call) {
 async function events(headers, body) {
   let event;
   try {
-    event = verifyWebhook(HOLDFAST_SECRET, headers, body);
+    event = verifyWebhook(WEBHOOK_SECRET.split(" "), headers, body);
   } catch (error) {
     if (error instanceof BadSignature) return 401;
     throw error;

@@ -1,6 +1,6 @@
-// Runs holdfast.mjs against the server at HOLDFAST_URL (holdfast serve --dev --webhook-allow 127.0.0.0/8) with the key in HOLDFAST_KEY.
+// Runs holdfast.mjs against the server at API_URL (holdfast serve --dev --webhook-allow 127.0.0.0/8) with the key in API_KEY.
 //
-//     HOLDFAST_URL=http://127.0.0.1:8080 HOLDFAST_KEY=try-me node --test
+//     API_URL=http://127.0.0.1:8080 API_KEY=try-me node --test
 
 import assert from "node:assert/strict";
 import { randomInt, randomUUID } from "node:crypto";
@@ -13,7 +13,7 @@ import { test } from "node:test";
 
 import { BadSignature, Holdfast, Refused, Seen, Unavailable, aboutStars, nothingCharged, verifyWebhook, work } from "./holdfast.mjs";
 
-const { HOLDFAST_URL: URL, HOLDFAST_KEY: KEY } = process.env;
+const { API_URL: URL, API_KEY: KEY } = process.env;
 const atOnce = { sleep: async () => {} };
 const makeClient = (url = URL, options = {}) => new Holdfast(url, KEY, options);
 const client = makeClient();

@@ -79,7 +79,7 @@ func TestTheClientsOfOtherLanguagesChargeOnceOnARealServer(t *testing.T) {
 			s := serve(t, db, "--webhook-allow", "127.0.0.0/8")
 			run := exec.Command(program, l.test...)
 			run.Dir = l.dir()
-			run.Env = environment("HOLDFAST_URL="+s.url, "HOLDFAST_KEY="+devKey)
+			run.Env = environment("API_URL="+s.url, "API_KEY="+devKey)
 			out, err := run.CombinedOutput()
 			passed := l.passed.FindSubmatch(out)
 			if err != nil || passed == nil {
@@ -169,6 +169,36 @@ func TestTheClientsOfOtherLanguagesKnowTheAPIsCalls(t *testing.T) {
 		}
 		if parts < 12 || acted < 4 {
 			t.Errorf("%s: only %d parts of paths and %d reasons were found, so this test looks in the wrong place", l.name, parts, acted)
+		}
+	}
+}
+
+// shownCode is a block of code in a guide.
+var shownCode = regexp.MustCompile("(?ms)^```(?:python|js|php)\n(.*?)^```$")
+
+func TestTheGuidesOfOtherLanguagesShowWhatTheExamplesDo(t *testing.T) {
+	flat := regexp.MustCompile(`(?m)^[ \t]+|\s+$`)
+	for _, l := range languages {
+		guide, err := os.ReadFile(filepath.Join("..", "..", "docs", "guides", l.folder+".md"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var code strings.Builder
+		l.eachFile(t, func(file string) {
+			content, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			code.WriteString(flat.ReplaceAllString(string(content), "") + "\n")
+		})
+		blocks := shownCode.FindAllStringSubmatch(string(guide), -1)
+		for _, block := range blocks {
+			if !strings.Contains(code.String(), flat.ReplaceAllString(block[1], "")) {
+				t.Errorf("%s.md shows what examples/%s does not do:\n%s", l.folder, l.folder, block[1])
+			}
+		}
+		if len(blocks) < 5 {
+			t.Errorf("%s.md shows only %d pieces of code, so this test looks in the wrong place", l.folder, len(blocks))
 		}
 	}
 }

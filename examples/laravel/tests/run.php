@@ -1,10 +1,10 @@
 <?php
 
 /*
- * Runs app/Holdfast/Holdfast.php against the server at HOLDFAST_URL (holdfast serve --dev --webhook-allow 127.0.0.0/8) with the
- * key in HOLDFAST_KEY. It needs PHP alone, with pcntl.
+ * Runs app/Holdfast/Holdfast.php against the server at API_URL (holdfast serve --dev --webhook-allow 127.0.0.0/8) with the
+ * key in API_KEY. It needs PHP alone, with pcntl.
  *
- *     HOLDFAST_URL=http://127.0.0.1:8080 HOLDFAST_KEY=try-me php tests/run.php
+ *     API_URL=http://127.0.0.1:8080 API_KEY=try-me php tests/run.php
  */
 
 declare(strict_types=1);
@@ -32,8 +32,8 @@ set_error_handler(static function (int $level, string $text, string $file, int $
     return false;
 });
 
-$url = getenv('HOLDFAST_URL');
-$key = getenv('HOLDFAST_KEY');
+$url = getenv('API_URL');
+$key = getenv('API_KEY');
 $client = new Client($url, $key);
 $children = [];
 $failed = 0;

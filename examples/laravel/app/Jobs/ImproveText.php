@@ -61,7 +61,7 @@ final class ImproveText implements ShouldQueue
 
     private function tell(string $text): void
     {
-        $bot = 'https://api.telegram.org/bot' . config('holdfast.bot_token');
+        $bot = config('holdfast.telegram_api') . '/bot' . config('holdfast.bot_token');
         Http::post("$bot/sendMessage", ['chat_id' => $this->chat, 'text' => $text])->throw();
     }
 }

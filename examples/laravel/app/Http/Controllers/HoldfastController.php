@@ -37,7 +37,7 @@ final class HoldfastController
             }
             $ended = $holdfast->reservation($event['data']['reservation']);
             if (nothingCharged($ended) && isset($ended['metadata']['chat'])) {
-                $bot = 'https://api.telegram.org/bot' . config('holdfast.bot_token');
+                $bot = config('holdfast.telegram_api') . '/bot' . config('holdfast.bot_token');
                 Http::post("$bot/sendMessage", ['chat_id' => (int) $ended['metadata']['chat'], 'text' => 'It took too long. Nothing was charged.'])->throw();
             }
         });

@@ -78,7 +78,7 @@ final class TelegramController
 
     private function telegram(string $method, array $parameters): mixed
     {
-        return Http::post('https://api.telegram.org/bot' . config('holdfast.bot_token') . '/' . $method, $parameters)->throw()->json('result');
+        return Http::post(config('holdfast.telegram_api') . '/bot' . config('holdfast.bot_token') . '/' . $method, $parameters)->throw()->json('result');
     }
 
     /** The bot's id is what its token begins with; the token goes nowhere but to Telegram. */
