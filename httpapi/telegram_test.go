@@ -207,7 +207,7 @@ func TestASubscriptionsInvoiceHasItsPeriod(t *testing.T) {
 	h := wholeOn(t, memory.Open(), paidCatalog())
 	made := h.call("POST", botPath+"/orders", `{"account": "telegram:42", "product": "max_30", "recurring": true}`).is(201).has(`{"recurring": true, "amount": 250}`)
 	parameters := made.body["call"].(map[string]any)["parameters"].(map[string]any)
-	if fmt.Sprint(parameters["subscription_period"]) != "2592000" || !strings.Contains(parameters["description"].(string), "every 30 days") {
+	if fmt.Sprint(parameters["subscription_period"]) != "2592000" || !strings.Contains(parameters["description"].(string), "It is a subscription: 250 Stars for 30 days") {
 		t.Errorf("%s", made.raw)
 	}
 }

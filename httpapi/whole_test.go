@@ -33,8 +33,8 @@ func (t realTexts) PreCheckout(reader Reader, reason string, until, now time.Tim
 	return t.Texts.PreCheckout(message.Reader(reader), message.PreCheckoutReason(reason), until, now)
 }
 
-func (t realTexts) Invoice(reader Reader, catalog *holdfast.Catalog, product *holdfast.Product, _ holdfast.Money, recurring bool) (title, description string) {
-	return t.Texts.StarInvoice(message.Reader(reader), catalog, product, recurring)
+func (t realTexts) Invoice(reader Reader, catalog *holdfast.Catalog, product *holdfast.Product, price holdfast.Money, recurring bool) (title, description string) {
+	return t.Texts.Invoice(message.Reader(reader), catalog, message.Offer{Product: product, Price: price, Recurring: recurring})
 }
 
 // whole is the handler over the real engine and the real texts.

@@ -3,8 +3,6 @@ package message
 import (
 	"slices"
 	"time"
-
-	"github.com/holdfast-dev/holdfast"
 )
 
 // PreCheckoutReason says why a payment may not go on. The words are those of package telegramstars.
@@ -47,34 +45,4 @@ func (t *Texts) PreCheckout(reader Reader, reason PreCheckoutReason, until, now 
 		w.say("precheckout.paid_until", values{"When": w.when(until)})
 	}
 	return w.text()
-}
-
-// Telegram's bounds of an invoice, in characters.
-const (
-	mostTitle       = 32
-	mostDescription = 255
-)
-
-// StarInvoice is the title and the description of a product's invoice, within Telegram's bounds: its own name, or that of its
-// plan, or what it gives; of a subscription also that it is one.
-func (t *Texts) StarInvoice(reader Reader, catalog *holdfast.Catalog, product *holdfast.Product, recurring bool) (title, description string) {
-	w := t.writer(reader, catalog, time.Time{})
-	name := firstName(product.Names[w.name], product.Name)
-	if plan, ok := w.catalog.Plan(product.Plan); ok {
-		name = firstName(product.Names[w.name], plan.Names[w.name], product.Name)
-	} else if product.Grant != nil {
-		name = firstName(product.Names[w.name], w.quantity(product.Grant.Amount, product.Grant.Unit))
-	}
-	description = name + "."
-	if recurring {
-		description += " " + w.phrase("invoice.recurring", nil)
-	}
-	return shorten(name, mostTitle), shorten(description, mostDescription)
-}
-
-func shorten(text string, most int) string {
-	if runes := []rune(text); len(runes) > most {
-		return string(runes[:most-1]) + "…"
-	}
-	return text
 }

@@ -27,6 +27,6 @@ func (t texts) PreCheckout(reader httpapi.Reader, reason string, until, now time
 }
 
 // Invoice is what an invoice is called.
-func (t texts) Invoice(reader httpapi.Reader, catalog *holdfast.Catalog, product *holdfast.Product, _ holdfast.Money, recurring bool) (title, description string) {
-	return t.Texts.StarInvoice(message.Reader(reader), catalog, product, recurring)
+func (t texts) Invoice(reader httpapi.Reader, catalog *holdfast.Catalog, product *holdfast.Product, price holdfast.Money, recurring bool) (title, description string) {
+	return t.Texts.Invoice(message.Reader(reader), catalog, message.Offer{Product: product, Price: price, Recurring: recurring})
 }

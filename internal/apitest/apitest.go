@@ -57,8 +57,8 @@ func (t texts) PreCheckout(reader httpapi.Reader, reason string, until, now time
 	return t.Texts.PreCheckout(message.Reader(reader), message.PreCheckoutReason(reason), until, now)
 }
 
-func (t texts) Invoice(reader httpapi.Reader, catalog *holdfast.Catalog, product *holdfast.Product, _ holdfast.Money, recurring bool) (title, description string) {
-	return t.Texts.StarInvoice(message.Reader(reader), catalog, product, recurring)
+func (t texts) Invoice(reader httpapi.Reader, catalog *holdfast.Catalog, product *holdfast.Product, price holdfast.Money, recurring bool) (title, description string) {
+	return t.Texts.Invoice(message.Reader(reader), catalog, message.Offer{Product: product, Price: price, Recurring: recurring})
 }
 
 // speak reads the texts once: it takes longer than most tests.
