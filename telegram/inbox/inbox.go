@@ -49,7 +49,8 @@ type Options struct {
 	Attempts int
 	// Parallel is how many people's updates are handled at the same time; 0: 64.
 	Parallel int
-	// Every is how often is looked for what another process left, and for what is to be tried again; 0: a second.
+	// Every is how often is looked for what another process left, and for what is to be tried again, and how long polling
+	// pauses after a first failure; 0: a second.
 	Every  time.Duration
 	Logger *slog.Logger // nil: none
 	// Now is the clock; nil: the machine's.

@@ -86,7 +86,7 @@ func (in *Inbox) ask(ctx context.Context, getter Getter) {
 		if ctx.Err() != nil {
 			return
 		}
-		pause = min(maxRetry, max(time.Second, 2*pause))
+		pause = min(maxRetry, max(in.options.Every, 2*pause))
 		in.options.Logger.Warn("updates could not be had and will be asked for again", "error", err, "in", pause.String())
 		wait(ctx, pause)
 	}
