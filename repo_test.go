@@ -303,6 +303,7 @@ var arrows = map[string][]string{
 	"bench":                 {".", "engine", "store", "store/sqlite", "store/postgres", "httpapi", "message", "internal/pgtest"},
 
 	"store/postgres": {".", "store", "store/postgres/migration"},
+	"adapter/river":  {".", "engine", "store/postgres"},
 
 	"examples/run":    {".", "engine", "catalog", "store/sqlite"},
 	"examples/web":    {".", "engine", "client"},
@@ -359,10 +360,32 @@ func TestOnlyStoresKnowADatabase(t *testing.T) {
 	for _, name := range h.goFiles(false) {
 		for _, imported := range importsOf(h.parsed[name]) {
 			of := func(driver string) bool { return imported == driver || strings.HasPrefix(imported, driver+"/") }
-			if slices.ContainsFunc(drivers, of) && !slices.ContainsFunc([]string{"store/", "bench/", "internal/pgtest/"}, func(folder string) bool { return strings.HasPrefix(name, folder) }) {
-				t.Errorf("%s imports %s: only the packages below store/, the benchmarks' baselines and the test's servers know a database", name, imported)
+			if slices.ContainsFunc(drivers, of) && !slices.ContainsFunc([]string{"store/", "bench/", "internal/pgtest/", "adapter/river/"}, func(folder string) bool { return strings.HasPrefix(name, folder) }) {
+				t.Errorf("%s imports %s: only the packages below store/, the benchmarks' baselines, the test's servers and what works in a caller's transaction know a database", name, imported)
 			}
 		}
+	}
+}
+
+func TestTheBinaryCarriesNoAdapterAndNoBrokerOfTests(t *testing.T) {
+	h := theHouse(t)
+	imports := map[string][]string{} // by folder
+	for _, name := range h.goFiles(false) {
+		imports[path.Dir(name)] = append(imports[path.Dir(name)], importsOf(h.parsed[name])...)
+	}
+	reached := []string{"cmd/holdfast"}
+	for i := 0; i < len(reached); i++ {
+		for _, imported := range imports[reached[i]] {
+			if strings.HasPrefix(imported, "github.com/riverqueue/") || strings.HasPrefix(imported, "github.com/nats-io/nats-server/") {
+				t.Errorf("cmd/holdfast reaches %s through %s", imported, reached[i])
+			}
+			if folder, ours := strings.CutPrefix(imported, modulePath+"/"); ours && !slices.Contains(reached, folder) {
+				reached = append(reached, folder)
+			}
+		}
+	}
+	if len(reached) < 10 {
+		t.Errorf("it reaches %v only, so this test looks at the wrong thing", reached)
 	}
 }
 
