@@ -241,7 +241,7 @@ func (m *Middleware) notBegun(err error) error {
 	case refused.Outcome.Reason == holdfast.AlreadyEnded && r != nil && r.State == holdfast.Committed:
 		return nil // an earlier attempt did it and River was not told
 	case refused.Outcome.Reason == holdfast.AlreadyRunning && r != nil && !r.InDoubt:
-		return riverqueue.JobSnooze(max(time.Until(r.LeaseExpiresAt), 0) + time.Millisecond) // the lease of an attempt that is gone
+		return riverqueue.JobSnooze(max(time.Until(r.LeaseExpiresAt)+time.Millisecond, time.Second)) // another attempt has it, or had
 	}
 	return riverqueue.JobCancel(err)
 }

@@ -53,13 +53,15 @@ func inBubble(t *testing.T, test func(t *testing.T, s *shop)) {
 		ctx, cancel := context.WithCancel(context.Background())
 		served := make(chan error, 1)
 		go func() { served <- s.Serve(ctx) }()
+		defer func() {
+			cancel()
+			if err := <-served; err != nil {
+				t.Error(err)
+			}
+		}()
 		s.submit(holdfast.PutAccount{})
 		s.submit(holdfast.AddGrant{Unit: "credit", Amount: 100, Source: holdfast.FromPurchase})
 		test(t, s)
-		cancel()
-		if err := <-served; err != nil {
-			t.Error(err)
-		}
 	})
 }
 

@@ -12,5 +12,5 @@
 // within its window of duplicates, and whoever acts on events keeps the ids of those it has acted on.
 //
 // What it never does: change a stream that exists, count a message as taken that no stream has acknowledged, send later what
-// could not be sent now, or put an address or a password into an error.
+// could not be sent now, or put a password or what an event says into an error.
 package jetstream

@@ -1,9 +1,9 @@
 // Package redisstream takes events into Redis Streams: one stream per project, whose entry ids are the positions of the
 // events.
 //
-//	events 401–500 of shop ─► one script, whole or not at all ─► holdfast:shop       401-0, 402-0, … 500-0
-//	                          compares with what was taken   └─► holdfast:shop:last  position 500, its event's id
-//	                          before, then XADD one by one
+//	events 401–500 of shop ─► one script: compares with what ─► holdfast:shop       401-0, 402-0, … 500-0
+//	                          was taken before, then XADD    └─► holdfast:shop:last  position 500, its event's id
+//	                          one by one until one fails
 //
 // Package cmd gives a Sink to the relay, and so does a library user; nobody else calls it.
 //
@@ -13,5 +13,5 @@
 // the ids of those it has acted on, in the transaction of the act.
 //
 // What it never does: pass over an event that it cannot tell from another one (a database that was restored from a backup
-// gives positions again: that is ErrOtherHistory, until somebody decides), or put an address or a password into an error.
+// gives positions again: that is ErrOtherHistory, until somebody decides), or put a password or what an event says into an error.
 package redisstream
