@@ -3,6 +3,7 @@ package jobs_test
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -89,6 +90,65 @@ func TestAJobThatWasGivenBackKeepsItsPlaceAndItsTime(t *testing.T) {
 			t.Errorf("claimed %s", job.Payload)
 		}
 		s.is(young, "running used=0 cause= crashes=0 errors=0 [ ]")
+		s.verify()
+	})
+}
+
+// timesOut is a provider behind a gateway that gives up on the first request of every job, and answers the next one.
+type timesOut map[string]int
+
+func (asked timesOut) RoundTrip(r *http.Request) (*http.Response, error) {
+	id := r.Header.Get("Idempotency-Key")
+	asked[id]++
+	status := http.StatusOK
+	if asked[id] == 1 {
+		status = http.StatusGatewayTimeout
+	}
+	return &http.Response{StatusCode: status, Header: http.Header{}, Body: http.NoBody, Request: r}, nil
+}
+
+// Case 12: whether the provider has worked is in doubt. What the probe finds out settles it; what it does not find out stays
+// held, is nobody's to try again, and comes back when its time is over.
+func TestDoubtIsSettledByAProbeAndOtherwiseByTime(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *shop) {
+		s.has("ann", 100)
+		worked, idle, silent := s.job("ann", "worked", 3), s.job("ann", "idle", 3), s.job("ann", "silent", 3)
+		payloads, asked := map[string]string{}, timesOut{}
+		provider := &jobs.Provider{Client: &http.Client{Transport: asked}, Logger: s.logger(), Probe: func(_ context.Context, id string) (*http.Response, jobs.Probed, error) {
+			switch payloads[id] {
+			case `"worked"`:
+				return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, jobs.Worked, nil
+			case `"idle"`:
+				return nil, jobs.NotWorked, nil
+			}
+			return nil, jobs.Unknown, nil
+		}}
+		s.work(&jobs.Worker{Name: "w", Handle: func(ctx context.Context, job *jobs.Job) error {
+			payloads[job.ID] = string(job.Payload)
+			request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://provider.example", nil)
+			if err != nil {
+				return err
+			}
+			response, err := provider.Do(job, request)
+			if err != nil {
+				return err
+			}
+			return response.Body.Close()
+		}})
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		s.is(worked, "committed used=5 cause= crashes=0 errors=0 [committed ]")
+		s.is(idle, "committed used=5 cause= crashes=0 errors=1 [failed provider_unavailable] [committed ]")
+		s.is(silent, "running used=0 cause= crashes=0 errors=0 [ ]")
+		time.Sleep(4 * time.Minute)
+		synctest.Wait()
+		s.is(silent, "running used=0 cause= crashes=0 errors=0 [ ]")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		s.is(silent, "expired used=0 cause= crashes=0 errors=0 [expired ]")
+		if len(asked) != 3 {
+			t.Errorf("the provider was asked under %d keys for 3 jobs", len(asked))
+		}
 		s.verify()
 	})
 }
