@@ -179,7 +179,7 @@ func inDoubt(id holdfast.ID, body *inDoubtBody) holdfast.Operation {
 type releaseBody struct {
 	LeaseToken string `json:"lease_token,omitempty" doc:"What start answered; needed once it was started"`
 	Cause      string `json:"cause,omitempty" doc:"Why, as a word; failed where it is left out" example:"provider_unavailable"`
-	Retry      bool   `json:"retry,omitempty" doc:"Give the job back for another attempt; it is released where it has had its attempts. The cause crashed counts as a crash, any other as an error"`
+	Retry      bool   `json:"retry,omitempty" doc:"Give the job back for another attempt, after a delay that doubles from 1 s to 60 s; it is released where it has had its attempts. The cause crashed counts as a crash, any other as an error"`
 	Unstarted  bool   `json:"unstarted,omitempty" doc:"Give back a job that was claimed and not begun: it does not count as an attempt"`
 }
 

@@ -29,7 +29,7 @@ type Worker struct {
 	Name    string // shown with reservations and attempts
 
 	// Handle does a job. Nil commits it: all that was reserved, or what Charge or Use named. Any other error gives it back for
-	// another attempt, as far as it may have one; Fail ends it, and engine.ErrInDoubt leaves it in doubt. A panic is a crash.
+	// another attempt after a delay, as far as it may have one; Fail ends it, and engine.ErrInDoubt leaves it in doubt. A panic is a crash.
 	// Its context ends, with one of the causes below as context.Cause, when it should return.
 	Handle func(ctx context.Context, job *Job) error
 
