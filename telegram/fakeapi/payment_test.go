@@ -122,6 +122,25 @@ func TestAPaymentAsksTheBotFirstAndIsThenTold(t *testing.T) {
 	same(t, "bob sees it", bob.Last().Payment.Payload, "order-1")
 }
 
+func TestAQueryDoesNotWaitBehindAMessageThatFails(t *testing.T) {
+	w := newWorld(t)
+	handler := http.HandlerFunc(func(answer http.ResponseWriter, r *http.Request) {
+		var u models.Update
+		_ = json.NewDecoder(r.Body).Decode(&u)
+		if u.PreCheckoutQuery == nil {
+			answer.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = fmt.Fprintf(answer, `{"method":"answerPreCheckoutQuery","pre_checkout_query_id":%q,"ok":true}`, u.PreCheckoutQuery.ID)
+	})
+	w.post("setWebhook", "application/json", `{"url":"`+serve(t, handler)+`"}`)
+	w.ann.Send("poison")
+	w.settled()
+	if _, err := w.ann.Pay(t.Context(), w.link("order", 5, 0)); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestADeclinedOrUnansweredPaymentChargesNothing(t *testing.T) {
 	w := seller(t, map[string]string{"sold out": "Nothing is left"})
 	_, err := w.ann.Pay(t.Context(), w.link("sold out", 5, 0))
