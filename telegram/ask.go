@@ -182,8 +182,14 @@ func (k *Kit) offer(ctx context.Context, reader message.Reader, ask Ask, prompt 
 // refused tells why nothing was reserved, with the buttons that help.
 func (t *Turn) refused(ctx context.Context, ask Ask, prompt Prompt, outcome holdfast.Outcome) error {
 	k := t.kit
-	if outcome.Replayed && t.repeats != nil && t.repeats.Spent {
-		return t.Answer(ctx, t.Text(message.TakenAlready, nil))
+	if outcome.Replayed && t.repeats != nil { // the first tap may have been told while this one waited
+		now, _, err := note[repeat](ctx, k, repeatKey(t.Argument))
+		if err != nil {
+			return err
+		}
+		if now.Spent {
+			return t.Answer(ctx, t.Text(message.TakenAlready, nil))
+		}
 	}
 	text := t.Detail(outcome)
 	keyboard, err := k.helpful(ctx, t.Reader, ask, prompt, outcome)

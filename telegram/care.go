@@ -24,33 +24,41 @@ const (
 // care looks after what others have left: messages of a process that died, notices that could not be sent, old notes.
 func (k *Kit) care(ctx context.Context) {
 	pause := firstPause
-	next := time.Time{} // of the next round
+	var next time.Time // of the next round of what is not urgent
 	for ctx.Err() == nil {
-		_, err := k.since(ctx)
-		if err == nil {
-			err = k.tellLater(ctx)
-		}
-		if now := k.options.Engine.Now(); err == nil && !now.Before(next) {
-			if err = k.heal(ctx); err == nil {
-				err = k.prune(ctx, now)
-			}
-			if err == nil {
-				next = now.Add(healEvery)
-			}
-		}
 		wait := laterEvery
-		switch {
-		case err != nil && ctx.Err() == nil:
+		if err := k.round(ctx, &next); err == nil {
+			pause = firstPause
+		} else if ctx.Err() == nil {
 			k.log().Warn("what the bot has left over could not be looked after and will be tried again", "bot", k.options.Bot, "error", err)
 			wait, pause = pause, min(2*pause, longPause)
-		default:
-			pause = firstPause
 		}
 		select {
 		case <-ctx.Done():
 		case <-k.after(wait):
 		}
 	}
+}
+
+func (k *Kit) round(ctx context.Context, next *time.Time) error {
+	if _, err := k.since(ctx); err != nil {
+		return err
+	}
+	if err := k.tellLater(ctx); err != nil {
+		return err
+	}
+	now := k.options.Engine.Now()
+	if now.Before(*next) {
+		return nil
+	}
+	if err := k.heal(ctx); err != nil {
+		return err
+	}
+	if err := k.prune(ctx, now); err != nil {
+		return err
+	}
+	*next = now.Add(healEvery)
+	return nil
 }
 
 // heal makes the messages of work agree with how the work is: after a crash a status message may have a button that does
@@ -71,21 +79,8 @@ func (k *Kit) heal(ctx context.Context) error {
 			}
 			return k.mildly(k.tellEnd(ctx, "", ref, r, prompt))
 		}
-		shown := shownQueued
-		if r.State == holdfast.Running {
-			shown = shownWorking
-		}
-		return k.mildly(k.showAgain(ctx, ref, shown))
+		return k.mildly(k.show(ctx, ref, wish{}))
 	})
-}
-
-// showAgain corrects a status message whose button, or whose words, are not as the reservation is now.
-func (k *Kit) showAgain(ctx context.Context, ref, shown string) error {
-	t, known, err := note[task](ctx, k, taskPrefix+ref)
-	if err != nil || !known || t.Shown == shownWaiting && shown == shownQueued {
-		return err
-	}
-	return k.show(ctx, ref, shown, "")
 }
 
 // forget takes the status message of work away that is not there any more, and what is noted of it.

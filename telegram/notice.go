@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/holdfast-dev/holdfast"
 	"github.com/holdfast-dev/holdfast/message"
 	"github.com/holdfast-dev/holdfast/outbox"
+	"github.com/holdfast-dev/holdfast/store"
 	"github.com/holdfast-dev/holdfast/telegram/botapi"
 )
 
@@ -35,7 +37,7 @@ func SinkName(bot string) string { return "telegram:" + bot }
 
 // Relay is a relay that tells the people of bots what happens, for programs that have no other one. Its options may name more
 // sinks.
-func Relay(store outbox.Store, options outbox.Options, kits ...*Kit) *outbox.Relay {
+func Relay(from outbox.Store, options outbox.Options, kits ...*Kit) *outbox.Relay {
 	sinks := map[string]outbox.Sink{}
 	for name, sink := range options.Sinks {
 		sinks[name] = sink
@@ -44,7 +46,7 @@ func Relay(store outbox.Store, options outbox.Options, kits ...*Kit) *outbox.Rel
 		sinks[SinkName(k.options.Bot)] = k.Sink()
 	}
 	options.Sinks = sinks
-	return outbox.New(store, options)
+	return outbox.New(from, options)
 }
 
 // publish tells a chunk of events, one after the other. Its errors are those of the database, after which the chunk comes
@@ -173,9 +175,12 @@ func (k *Kit) tellWork(ctx context.Context, kind holdfast.EventKind, ref string)
 	}
 	switch kind {
 	case noticeQueued:
-		return k.show(ctx, ref, shownWaiting, "")
+		if r.State != holdfast.Reserved {
+			return nil // it does not wait any more
+		}
+		return k.show(ctx, ref, wish{waits: true})
 	case holdfast.EventCancelRequested:
-		return k.show(ctx, ref, shownStopping, "")
+		return k.show(ctx, ref, wish{})
 	case holdfast.EventInDoubt:
 		if !r.Live() || !r.InDoubt {
 			return nil // it is settled by now, which is told
@@ -329,7 +334,7 @@ func (k *Kit) whom(ctx context.Context, e *outbox.Event) (p person, view *holdfa
 	return p, view, err == nil && view.Exists, err
 }
 
-// write sends a notice into a person's own chat.
+// writeTo sends a notice into a person's own chat.
 func (k *Kit) writeTo(ctx context.Context, owner string, p person, text string, keyboard botapi.Keyboard) error {
 	_, err := k.options.API.Send(ctx, botapi.Message{Chat: p.User, Text: text, Keyboard: keyboard})
 	if errors.Is(err, botapi.ErrBlocked) {
@@ -384,7 +389,7 @@ func (k *Kit) tellLowBalance(ctx context.Context, e *outbox.Event) error {
 	if k.options.TopUp != "" {
 		keyboard = append(botapi.Keyboard{{{Text: k.options.Texts.Phrase(reader, message.ButtonTopUp, nil), Data: k.options.TopUp}}}, keyboard...)
 	}
-	return k.writeTo(ctx, e.Account, p, k.notice(reader, e.Type, balance), keyboard)
+	return k.writeTo(botapi.WithPriority(ctx, botapi.Notice), e.Account, p, k.notice(reader, e.Type, balance), keyboard)
 }
 
 // tellRenewed tells that an allowance is there again, to people who want it and are not at it anyway.
@@ -431,54 +436,77 @@ func (k *Kit) notice(reader message.Reader, kind holdfast.EventKind, balance *ho
 // later is an event that is still to be told.
 type later struct {
 	Event    outbox.Event `json:"event"`
-	Attempts int          `json:"attempts"`
+	Attempts int          `json:"attempts,omitempty"`
+	Next     time.Time    `json:"next,omitzero"` // not before
 }
 
-// mostAttempts is how often a notice is tried, about a day in all.
-const mostAttempts = 30
+// The two lines of what is told later: what somebody waits for goes first.
+const (
+	laterUrgent    = laterPrefix + "a:"
+	laterUnhurried = laterPrefix + "b:"
+)
+
+// The pauses between attempts double, up to longestWait. What could not be told for holdfast.DeliverFor is given up.
+const longestWait = 10 * time.Minute
+
+// betweenLooks is how many unhurried notices are sent before is looked again for those that somebody waits for.
+const betweenLooks = 50
 
 // putOff keeps an event for later, and counts as having told it: it is the later telling's now.
 func (k *Kit) putOff(ctx context.Context, e *outbox.Event) error {
-	if _, err := k.keepFirst(ctx, laterPrefix+e.ID, later{Event: *e}); err != nil {
+	line := laterUrgent
+	if unhurried(e.Type) {
+		line = laterUnhurried
+	}
+	if _, err := k.keepFirst(ctx, line+e.ID, later{Event: *e}); err != nil {
 		return err
 	}
 	return k.keep(ctx, eventPrefix+e.ID, true)
 }
 
-// tellLater tells what was put off, as far as Telegram takes it now. It reports whether anything is left.
+// tellLater tells what was put off and is due, as far as Telegram takes it now; what somebody waits for goes first.
 func (k *Kit) tellLater(ctx context.Context) error {
-	after := laterPrefix
-	for ctx.Err() == nil {
-		notes, err := k.options.Notes.Notes(ctx, k.options.Bot, laterPrefix, after, holdfast.MaxPage)
-		if err != nil || len(notes) == 0 {
-			return err
-		}
-		for _, n := range notes {
-			after = n.Key
-			var l later
-			if err := json.Unmarshal([]byte(n.Value), &l); err != nil {
-				return err
-			}
-			telling, cancel := context.WithTimeout(ctx, tellFor)
-			err := k.tell(telling, &l.Event)
-			cancel()
-			switch l.Attempts++; {
-			case ctx.Err() != nil:
-				return ctx.Err()
-			case isTelegrams(err) && l.Attempts < mostAttempts:
-				if err := k.keep(ctx, n.Key, l); err != nil {
-					return err
-				}
-				continue
-			case isTelegrams(err):
-				k.log().Error("a notice was given up", "bot", k.options.Bot, "event", l.Event.ID, "kind", l.Event.Type, "error", err)
-			case err != nil:
-				return err
-			}
-			if _, err := k.options.Notes.DropNote(ctx, k.options.Bot, n.Key); err != nil {
-				return err
-			}
-		}
+	urgent := func() error {
+		return k.each(ctx, laterUrgent, func(n store.Note) error { return k.tellNote(ctx, n) })
 	}
-	return ctx.Err()
+	if err := urgent(); err != nil {
+		return err
+	}
+	sent := 0
+	return k.each(ctx, laterUnhurried, func(n store.Note) error {
+		if sent++; sent%betweenLooks == 0 {
+			if err := urgent(); err != nil {
+				return err
+			}
+		}
+		return k.tellNote(ctx, n)
+	})
+}
+
+// tellNote tells an event that was put off, and forgets it, unless it is to be tried again.
+func (k *Kit) tellNote(ctx context.Context, n store.Note) error {
+	var l later
+	if err := json.Unmarshal([]byte(n.Value), &l); err != nil {
+		return fmt.Errorf("read the note %s: %w", n.Key, err)
+	}
+	now := k.options.Engine.Now()
+	if now.Before(l.Next) {
+		return nil
+	}
+	telling, cancel := context.WithTimeout(ctx, tellFor)
+	err := k.tell(telling, &l.Event)
+	cancel()
+	switch l.Attempts++; {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case isTelegrams(err) && now.Before(l.Event.CreatedAt.Add(holdfast.DeliverFor)):
+		l.Next = now.Add(min(laterEvery<<min(l.Attempts-1, 12), longestWait))
+		return k.keep(ctx, n.Key, l)
+	case isTelegrams(err):
+		k.log().Error("a notice was given up", "bot", k.options.Bot, "event", l.Event.ID, "kind", l.Event.Type, "error", err)
+	case err != nil:
+		return err
+	}
+	_, err = k.options.Notes.DropNote(ctx, k.options.Bot, n.Key)
+	return err
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"path/filepath"
 	"slices"
@@ -54,12 +55,15 @@ type stage struct {
 	catalog  *holdfast.Catalog
 	prepare  func(*telegram.Kit)
 	after    func(time.Duration) <-chan time.Time
+	around   func(telegram.Engine) telegram.Engine
 
 	jobs chan *job // what workers have begun and the test has not looked at
 	log  *logged
 
-	stop  context.CancelFunc
-	parts sync.WaitGroup
+	ctx     context.Context // of the bot's run
+	stop    context.CancelFunc
+	parts   sync.WaitGroup
+	leaving chan struct{} // closed when the bot is stopped: work that nobody ends ends then
 }
 
 // job is work that has begun and ends as the test says.
@@ -135,6 +139,7 @@ func onEveryStore(t *testing.T, test func(*stage)) {
 
 func stageOn(t *testing.T, on database) *stage {
 	t.Helper()
+	t.Parallel() // a chat takes few messages at once, so stages wait, and need not wait for each other
 	texts, err := speak()
 	if err != nil {
 		t.Fatal(err)
@@ -163,6 +168,8 @@ func (s *stage) do(ctx context.Context, w *telegram.Work) (telegram.Result, erro
 		return end()
 	case <-ctx.Done():
 		return telegram.Result{}, ctx.Err()
+	case <-s.leaving:
+		return telegram.Result{}, errors.New("the stage is left")
 	}
 }
 
@@ -178,7 +185,7 @@ const (
 func (s *stage) start(parts ...part) *stage {
 	s.Helper()
 	ctx, stop := context.WithCancel(context.Background())
-	s.stop = stop
+	s.ctx, s.stop, s.leaving = ctx, stop, make(chan struct{})
 	s.engine = engine.New(s.database, engine.Options{Catalog: func(string) *holdfast.Catalog { return s.catalog }, Logger: s.options.Logger})
 	client, err := botapi.New(botapi.Options{Token: botToken, URL: s.server.URL, Logger: s.options.Logger})
 	if err != nil {
@@ -186,6 +193,9 @@ func (s *stage) start(parts ...part) *stage {
 	}
 	options := s.options
 	options.Engine, options.API = s.engine, client
+	if s.around != nil {
+		options.Engine = s.around(s.engine)
+	}
 	if s.kit, err = telegram.New(options); err != nil {
 		s.Fatal(err)
 	}
@@ -202,26 +212,30 @@ func (s *stage) start(parts ...part) *stage {
 		Refuse: func(ctx context.Context, u inbox.Update) error { return s.kit.Refuse(ctx, u.Raw) },
 	})
 	relay := telegram.Relay(s.database, outbox.Options{Every: 5 * time.Millisecond, Holder: "stage", Logger: s.options.Logger}, s.kit)
-	run := func(what func(context.Context) error) {
-		s.parts.Go(func() {
-			if err := what(ctx); err != nil {
-				s.Errorf("a part of the bot ended: %v", err)
-			}
-		})
-	}
 	serving, served := context.WithCancel(context.Background()) // the engine ends last
 	s.parts.Go(func() {
 		<-ctx.Done()
 		served()
 	})
 	go func() { _ = s.engine.Serve(serving) }()
-	run(func(ctx context.Context) error { return in.Poll(ctx, client) })
-	run(in.Run)
-	run(relay.Run)
+	s.run(func(ctx context.Context) error { return in.Poll(ctx, client) })
+	s.run(in.Run)
+	s.run(relay.Run)
 	if !slices.Contains(parts, withoutWorkers) {
-		run(s.kit.Run)
+		s.work()
 	}
 	return s
+}
+
+// work lets the bot's workers begin.
+func (s *stage) work() { s.run(s.kit.Run) }
+
+func (s *stage) run(what func(context.Context) error) {
+	s.parts.Go(func() {
+		if err := what(s.ctx); err != nil {
+			s.Errorf("a part of the bot ended: %v", err)
+		}
+	})
 }
 
 // end stops the bot as an orderly stop does.
@@ -229,6 +243,7 @@ func (s *stage) end() {
 	if s.stop == nil {
 		return
 	}
+	close(s.leaving)
 	s.stop()
 	s.parts.Wait()
 	s.stop = nil

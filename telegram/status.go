@@ -92,18 +92,17 @@ func (k *Kit) open(ctx context.Context, ref string, outcome holdfast.Outcome, as
 		return false, err
 	}
 	if over {
-		if under != 0 { // the button that asked for it has had its effect
-			_ = k.options.API.Edit(ctx, botapi.Edit{Chat: prompt.Chat, Message: under, Text: k.detail(prompt, holdfast.Outcome{Reservation: r})})
+		if under != 0 { // what would become the status message is not needed, and its end is told elsewhere
+			if err := k.remove(ctx, task{Prompt: prompt, Status: under}); err != nil {
+				return false, err
+			}
 		}
-		if r == nil || !r.Live() {
+		if r == nil || !r.Live() && first && outcome.Replayed { // else whoever tells the end needs it, and drops it
 			_, err = k.options.Notes.DropNote(ctx, k.options.Bot, taskPrefix+ref)
 		}
 		return false, err
 	}
-	shown := shownQueued
-	if r.State == holdfast.Running {
-		shown = shownWorking
-	}
+	shown, _ := wish{}.saying(r, t)
 	text, keyboard := k.face(ref, r, t, shown, "")
 	if under != 0 {
 		t.Status, err = under, k.options.API.Edit(ctx, botapi.Edit{Chat: prompt.Chat, Message: under, Text: text, Keyboard: keyboard})
@@ -156,9 +155,29 @@ func cancellable(r *holdfast.Reservation) bool {
 	return r.State == holdfast.Reserved
 }
 
-// show lets the status message say something else, by the reservation as it is now. Text stands in the place of what is
-// usually said.
-func (k *Kit) show(ctx context.Context, ref, shown, text string) error {
+// wish is what somebody wants a status message to say. The reservation, as it is now, decides whether it may.
+type wish struct {
+	waits bool   // that the wait has become long
+	text  string // how far running work is
+}
+
+// saying is what a status message is to say.
+func (w wish) saying(r *holdfast.Reservation, t task) (shown, text string) {
+	switch {
+	case !r.CancelRequestedAt.IsZero():
+		return shownStopping, ""
+	case r.State == holdfast.Running:
+		return shownWorking, w.text
+	case w.waits || t.Shown == shownWaiting:
+		return shownWaiting, ""
+	}
+	return shownQueued, ""
+}
+
+// show lets the status message say how the work is now, and what is wished for.
+func (k *Kit) show(ctx context.Context, ref string, w wish) error {
+	ctx, cancel := context.WithTimeout(ctx, showFor)
+	defer cancel()
 	unlock := k.statuses.lock(ref)
 	defer unlock()
 	t, known, err := note[task](ctx, k, taskPrefix+ref)
@@ -166,15 +185,10 @@ func (k *Kit) show(ctx context.Context, ref, shown, text string) error {
 		return err
 	}
 	r, over, err := k.over(ctx, ref)
-	if err != nil || over {
+	if err != nil || over || r.InDoubt {
 		return err
 	}
-	switch {
-	case !r.CancelRequestedAt.IsZero():
-		shown, text = shownStopping, ""
-	case shown == shownWaiting && (r.State != holdfast.Reserved || t.Shown == shownWaiting):
-		return nil // it does not wait any more
-	}
+	shown, text := w.saying(r, t)
 	says, keyboard := k.face(ref, r, t, shown, text)
 	if text == "" && t.Shown == shown && t.Button == (keyboard != nil) {
 		return nil
@@ -192,6 +206,10 @@ func (k *Kit) show(ctx context.Context, ref, shown, text string) error {
 	t.Shown, t.Button = shown, keyboard != nil
 	return k.keep(ctx, taskPrefix+ref, t)
 }
+
+// showFor bounds the wait for a change of a status message: what is shown meanwhile is no worse than what would be shown, and
+// whoever wants to cancel or to deliver waits for it.
+const showFor = 5 * time.Second
 
 // vanish takes the status message away.
 func (k *Kit) vanish(ctx context.Context, ref string) error {
@@ -283,10 +301,7 @@ func (k *Kit) cancelled(ctx context.Context, ref string, outcome holdfast.Outcom
 	}
 	r := outcome.Reservation
 	if r.Live() { // it is asked to stop, or it cannot be stopped any more: then the button goes
-		shown := shownWorking
-		if !r.CancelRequestedAt.IsZero() {
-			shown = shownStopping
-		}
+		shown, _ := wish{}.saying(r, t)
 		if t.Status == 0 || t.Shown == shown && !t.Button {
 			return nil
 		}
@@ -421,8 +436,12 @@ type following struct {
 func (k *Kit) follow(ctx context.Context, ref string, f *Feature, p Prompt) *following {
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	w := &following{texts: make(chan string, 1), stop: stop}
-	w.ended.Go(func() { k.act(ctx, f, p) })
-	w.ended.Go(func() { k.edit(ctx, ref, w.texts) })
+	begun := make(chan struct{})
+	w.ended.Go(func() { k.edit(ctx, ref, w.texts, begun) })
+	w.ended.Go(func() {
+		<-begun // a message that is sent ends the action that is shown
+		k.act(ctx, f, p)
+	})
 	return w
 }
 
@@ -452,7 +471,7 @@ func (k *Kit) act(ctx context.Context, f *Feature, p Prompt) {
 	if action == "" {
 		action = "typing"
 	}
-	for {
+	for ctx.Err() == nil {
 		_ = k.options.API.ChatAction(ctx, p.Chat, p.Thread, action) // worth nothing later
 		select {
 		case <-ctx.Done():
@@ -463,11 +482,13 @@ func (k *Kit) act(ctx context.Context, f *Feature, p Prompt) {
 }
 
 // edit shows that the work goes on, at once, and then the texts that come, no closer together than Editing.
-func (k *Kit) edit(ctx context.Context, ref string, texts <-chan string) {
-	text := ""
-	for {
-		if err := k.show(ctx, ref, shownWorking, text); err != nil && ctx.Err() == nil && k.again(err) != nil {
+func (k *Kit) edit(ctx context.Context, ref string, texts <-chan string, begun chan<- struct{}) {
+	for text, first := "", true; ; first = false {
+		if err := k.show(ctx, ref, wish{text: text}); err != nil && ctx.Err() == nil && k.again(err) != nil {
 			k.log().Info("a status message could not be changed", "bot", k.options.Bot, "reservation", ref, "error", err)
+		}
+		if first {
+			close(begun)
 		}
 		select {
 		case <-ctx.Done():

@@ -22,10 +22,12 @@ import (
 
 func TestAMessageBecomesWorkAndItsResultIsTheReply(t *testing.T) {
 	onEveryStore(t, func(s *stage) {
-		s.start()
+		s.start(withoutWorkers)
 		ann := s.person(42, "en")
 		prompt := ann.Send("dear sir")
 		status := s.shows(ann, "In the queue…")
+		equal(s.T, "buttons while it waits", buttons(status), []string{"Cancel"})
+		s.work()
 		if status.ReplyTo != prompt {
 			s.Errorf("the status message answers %d, wanted %d", status.ReplyTo, prompt)
 		}
@@ -344,13 +346,13 @@ func TestAResultThatTelegramDoesNotTakeYetIsDeliveredLaterAndChargedOnce(t *test
 
 func TestAResultThatCouldNotBeDeliveredInTimeIsNotWorkedForTwice(t *testing.T) {
 	s := newStage(t)
-	s.catalog.Features[0].LongestJob = time.Second
+	s.catalog.Features[0].LongestJob = 2 * time.Second
 	s.start()
 	ann := s.person(42, "en")
 	ann.Send("dear sir")
 	j := s.begun()
 	s.shows(ann, "Working on it…")
-	s.bot.Fail(fakeapi.Fault{Kind: fakeapi.TooMany, Method: "sendMessage", RetryAfter: 2})
+	s.bot.Fail(fakeapi.Fault{Kind: fakeapi.TooMany, Method: "sendMessage", RetryAfter: 3})
 	j.succeed("Dear Sir,")
 	s.shows(ann, "Dear Sir,") // by another attempt
 	equal(t, "charged", s.charged(42), 1)
@@ -528,7 +530,8 @@ func TestAnUpdateThatComesAgainStartsNothingAgain(t *testing.T) {
 		}
 	}
 	equal(t, "charged", s.charged(42), 1)
-	equal(t, "texts", s.shown(42), []string{"In the queue…", "Working on it…", "Dear Sir,"})
+	equal(t, "results", len(s.server.Transcript().Where(fakeapi.Shown("Dear Sir,"))), 1)
+	equal(t, "status messages", len(s.server.Transcript().Where(fakeapi.Call("sendMessage"))), 2)
 }
 
 func TestARefusalSaysTheNumbersAndOffersWhatHelps(t *testing.T) {
@@ -539,9 +542,9 @@ func TestARefusalSaysTheNumbersAndOffersWhatHelps(t *testing.T) {
 	s.shows(ann, "В очереди…")
 	ann.Send("ещё")
 	refusal := s.shows(ann, "Свободных запросов нет")
-	equal(t, "buttons", buttons(refusal), []string{"Повторить"})
+	equal(t, "buttons", buttons(refusal), []string{"Тарифы", "Повторить"})
 	ann.Send("/video кот")
-	refusal = s.shows(ann, "не входит в ваш тариф")
+	refusal = s.shows(ann, "На вашем тарифе нет функции «Видео».")
 	equal(t, "buttons", buttons(refusal), []string{"Тарифы", "Повторить"})
 	bob := s.person(43, "en")
 	bob.Send("/image")

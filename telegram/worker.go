@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -70,7 +69,7 @@ func (c *crew) run(ctx context.Context) {
 			}
 			c.working[queue] = true
 			w := &jobs.Worker{
-				Source: first.options.Engine, Project: first.options.Project, Queue: queue, Name: "telegram:" + first.options.Bot,
+				Source: source{first.options.Engine, c}, Project: first.options.Project, Queue: queue, Name: "telegram:" + first.options.Bot,
 				Handle: c.handle, Concurrency: concurrency, Lease: first.options.Lease, Logger: first.log(),
 			}
 			workers.Go(func() { _ = w.Run(ctx) }) // it lacks nothing
@@ -80,6 +79,42 @@ func (c *crew) run(ctx context.Context) {
 		case <-time.After(queuesEvery):
 		}
 	}
+}
+
+// source is the engine as workers have it: a job that is given back waits again, and its status message says so.
+type source struct {
+	Engine
+	crew *crew
+}
+
+// Submit is the engine's.
+func (s source) Submit(ctx context.Context, command holdfast.Command) (holdfast.Outcome, error) {
+	outcome, err := s.Engine.Submit(ctx, command)
+	if _, released := command.Do.(holdfast.Release); err == nil && released && outcome.Reservation != nil && outcome.Reservation.State == holdfast.Reserved {
+		s.crew.backInQueue(ctx, holdfast.ReservationRef.Encode(outcome.Owner.ID, outcome.Reservation.ID), outcome.Reservation.Metadata[metaBot])
+	}
+	return outcome, err
+}
+
+func (c *crew) backInQueue(ctx context.Context, ref, bot string) {
+	k := c.kit(bot)
+	if k == nil {
+		return
+	}
+	ctx = context.WithoutCancel(ctx)
+	if err := k.show(ctx, ref, wish{}); err != nil {
+		k.log().Info("a status message could not be changed", "bot", k.options.Bot, "reservation", ref, "error", err)
+	}
+}
+
+// kit is the one of a bot; nil: it is none of these.
+func (c *crew) kit(bot string) *Kit {
+	for _, k := range c.kits {
+		if k.options.Bot == bot {
+			return k
+		}
+	}
+	return nil
 }
 
 // queues are those of all registered features and of all plans' tiers, with how many jobs may be done at once.
@@ -112,11 +147,10 @@ func (c *crew) handle(ctx context.Context, job *jobs.Job) error {
 	if err := json.Unmarshal(job.Payload, &p); err != nil || p.Bot == "" {
 		return jobs.Fail(CauseUnknownWork, errors.New("the job was not made by a bot, and is in a queue of bots"))
 	}
-	i := slices.IndexFunc(c.kits, func(k *Kit) bool { return k.options.Bot == p.Bot })
-	if i < 0 {
-		return jobs.Retry(CauseUnknownWork, fmt.Errorf("the job is of the bot %q, which does not run here", p.Bot))
+	if k := c.kit(p.Bot); k != nil {
+		return k.work(ctx, job, p)
 	}
-	return c.kits[i].work(ctx, job, p)
+	return jobs.Retry(CauseUnknownWork, fmt.Errorf("the job is of the bot %q, which does not run here", p.Bot))
 }
 
 // work has a job done and its result delivered. Only then it returns nil, which charges for it: a result that nobody got is
@@ -176,45 +210,17 @@ func (k *Kit) resultOf(ctx context.Context, job *jobs.Job, p Prompt, f *Feature)
 		return before.Result, before.Figure, nil
 	}
 	showing := k.follow(ctx, job.ID, f, p)
-	returned := false
-	defer func() {
-		showing.done()
-		if !returned || givenBack(job, err) { // it waits again
-			k.backInQueue(ctx, job.ID)
-		}
-	}()
+	defer showing.done() // also where the author's code panics, which the worker takes for a crash
 	w := &Work{Job: job, Prompt: p, Reader: k.reader(p.Language, p.TimeZone), Feature: f.Name, progress: showing.progress}
 	w.draft = func(ctx context.Context) (int64, error) {
 		draft := draftOf(job.ID)
 		return draft, k.keep(ctx, draftKey(p.Chat, draft), job.ID)
 	}
 	result, err = f.Do(ctx, w)
-	returned = true
 	if err == nil && result.empty() {
 		err = jobs.Fail(CauseUndeliverable, errors.New("the work came to nothing that could be sent"))
 	}
 	return result, w.figure, err
-}
-
-// givenBack reports whether a job will be tried again after an error.
-func givenBack(job *jobs.Job, err error) bool {
-	var told *engine.Release
-	switch {
-	case err == nil, errors.Is(err, engine.ErrInDoubt), errors.Is(err, holdfast.Detached), job.Reservation.LastAttempt():
-		return false
-	case errors.As(err, &told):
-		return told.Retry
-	}
-	return true
-}
-
-// backInQueue shows that a job waits again. It is shown as it will be: the job is given back when its handler has returned.
-func (k *Kit) backInQueue(ctx context.Context, ref string) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellFor)
-	defer cancel()
-	if err := k.show(ctx, ref, shownQueued, ""); err != nil {
-		k.log().Info("a status message could not be changed", "bot", k.options.Bot, "reservation", ref, "error", err)
-	}
 }
 
 // deliver sends a result as the reply to what the person has asked. Where Telegram asks for a pause it waits, for as long as
