@@ -13,7 +13,6 @@ type Phrase string
 // The phrases of work in a chat.
 const (
 	StatusQueued    Phrase = "chat.status.queued"
-	StatusWaiting   Phrase = "chat.status.waiting" // the wait has become long
 	StatusWorking   Phrase = "chat.status.working"
 	StatusStopping  Phrase = "chat.status.stopping"
 	ButtonCancel    Phrase = "chat.button.cancel"
@@ -28,8 +27,6 @@ const (
 	Anonymous       Phrase = "chat.anonymous"         // nobody who could pay
 	NothingUnderWay Phrase = "chat.nothing_under_way" // there is nothing to cancel
 	WorkNumber      Phrase = "chat.work_number"       // {{.Number}}: for whoever asks for support
-	LowBalance      Phrase = "chat.low_balance"       // {{.Available}}
-	Renewed         Phrase = "chat.renewed"           // {{.Available}}
 )
 
 // Blanks are what a phrase's {{.Blanks}} are filled with.

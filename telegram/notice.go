@@ -121,22 +121,15 @@ const (
 	chargeRefunded    = holdfast.EventKind("reservation.refund")
 )
 
-// The notices that the core gives.
-const (
-	noticeQueued     = holdfast.EventKind("notice.queued")
-	noticeLowBalance = holdfast.EventKind("notice.low_balance")
-	noticeRenewed    = holdfast.EventKind("notice.allowance_renewed")
-)
-
 var told = []holdfast.EventKind{
 	endedByCommit, endedByRelease, endedByExpiry, endedByLateCommit, chargeRefunded, holdfast.EventInDoubt, holdfast.EventCancelRequested,
-	noticeQueued, noticeLowBalance, noticeRenewed, holdfast.EventPaymentGranted, holdfast.EventPaymentFlagged, holdfast.EventPaymentRefunded,
+	holdfast.EventNoticeQueued, holdfast.EventNoticeLowBalance, holdfast.EventNoticeRenewed, holdfast.EventPaymentGranted, holdfast.EventPaymentFlagged, holdfast.EventPaymentRefunded,
 }
 
 func tells(kind holdfast.EventKind) bool { return slices.Contains(told, kind) }
 
 // unhurried are the kinds that nobody waits for. They go when there is room.
-func unhurried(kind holdfast.EventKind) bool { return kind == noticeRenewed }
+func unhurried(kind holdfast.EventKind) bool { return kind == holdfast.EventNoticeRenewed }
 
 // isTelegrams reports whether an error is of the Bot API, and may pass.
 func isTelegrams(err error) bool {
@@ -149,9 +142,9 @@ func (k *Kit) tell(ctx context.Context, e *outbox.Event) error {
 	switch {
 	case strings.HasPrefix(string(e.Type), "payment."):
 		err = k.tellPayment(ctx, e)
-	case e.Type == noticeLowBalance:
+	case e.Type == holdfast.EventNoticeLowBalance:
 		err = k.tellLowBalance(ctx, e)
-	case e.Type == noticeRenewed:
+	case e.Type == holdfast.EventNoticeRenewed:
 		err = k.tellRenewed(ctx, e)
 	case e.Data.Reservation != nil:
 		err = k.tellWork(ctx, e.Type, *e.Data.Reservation)
@@ -174,7 +167,7 @@ func (k *Kit) tellWork(ctx context.Context, kind holdfast.EventKind, ref string)
 		return nil
 	}
 	switch kind {
-	case noticeQueued:
+	case holdfast.EventNoticeQueued:
 		if r.State != holdfast.Reserved {
 			return nil // it does not wait any more
 		}
@@ -426,11 +419,7 @@ func (k *Kit) muting(reader message.Reader) botapi.Keyboard {
 }
 
 func (k *Kit) notice(reader message.Reader, kind holdfast.EventKind, balance *holdfast.Balance) string {
-	phrase := message.LowBalance
-	if kind == noticeRenewed {
-		phrase = message.Renewed
-	}
-	return k.options.Texts.Phrase(reader, phrase, message.Blanks{"Available": k.options.Texts.Quantity(reader, k.catalog(), balance.Available, balance.Unit)})
+	return k.options.Texts.Notice(reader, k.catalog(), kind, balance, k.options.Engine.Now())
 }
 
 // later is an event that is still to be told.

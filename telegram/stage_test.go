@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"net/http"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,10 +18,12 @@ import (
 
 	"github.com/holdfast-dev/holdfast"
 	"github.com/holdfast-dev/holdfast/engine"
+	"github.com/holdfast-dev/holdfast/internal/pgtest"
 	"github.com/holdfast-dev/holdfast/message"
 	"github.com/holdfast-dev/holdfast/outbox"
 	"github.com/holdfast-dev/holdfast/store"
 	"github.com/holdfast-dev/holdfast/store/memory"
+	"github.com/holdfast-dev/holdfast/store/postgres"
 	"github.com/holdfast-dev/holdfast/store/sqlite"
 	"github.com/holdfast-dev/holdfast/telegram"
 	"github.com/holdfast-dev/holdfast/telegram/botapi"
@@ -56,6 +59,8 @@ type stage struct {
 	prepare  func(*telegram.Kit)
 	after    func(time.Duration) <-chan time.Time
 	around   func(telegram.Engine) telegram.Engine
+
+	patience time.Duration // how long anything may take that should happen at once
 
 	jobs chan *job // what workers have begun and the test has not looked at
 	log  *logged
@@ -124,11 +129,19 @@ func wares() *holdfast.Catalog {
 // newStage sets a stage on the memory store, whose bot does not run yet.
 func newStage(t *testing.T) *stage { return stageOn(t, memory.Open()) }
 
-// onEveryStore runs a test on the memory store and on SQLite.
+// onEveryStore runs a test on the memory store, on SQLite and on PostgreSQL.
 func onEveryStore(t *testing.T, test func(*stage)) {
 	t.Run("memory", func(t *testing.T) { test(newStage(t)) })
 	t.Run("sqlite", func(t *testing.T) {
 		db, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "holdfast.db"), sqlite.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = db.Close() })
+		test(stageOn(t, db))
+	})
+	t.Run("postgres", func(t *testing.T) {
+		db, err := postgres.Open(t.Context(), pgtest.New(t), postgres.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -144,7 +157,7 @@ func stageOn(t *testing.T, on database) *stage {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &stage{T: t, database: on, catalog: wares(), jobs: make(chan *job, 1000), log: &logged{}}
+	s := &stage{T: t, database: on, catalog: wares(), patience: 20 * time.Second, jobs: make(chan *job, 1000), log: &logged{}}
 	s.server = fakeapi.Start(t, fakeapi.Options{Tokens: []string{botToken}})
 	s.bot = s.server.Bot(botToken)
 	s.options = telegram.Options{
@@ -253,11 +266,8 @@ func (s *stage) person(id int64, language string) *fakeapi.Person {
 	return s.bot.Person(fakeapi.User{ID: id, FirstName: "Ann", LanguageCode: language})
 }
 
-// patience is how long anything may take that should happen at once.
-const patience = 20 * time.Second
-
 func (s *stage) within() context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), s.patience)
 	s.Cleanup(cancel)
 	return ctx
 }
@@ -287,7 +297,7 @@ func (s *stage) shows(p *fakeapi.Person, text string) fakeapi.Message {
 // until waits for something to become true.
 func (s *stage) until(what string, is func() bool) {
 	s.Helper()
-	for deadline := time.Now().Add(patience); !is(); {
+	for deadline := time.Now().Add(s.patience); !is(); {
 		if time.Now().After(deadline) {
 			s.Fatalf("it did not happen that %s\n%s%s", what, s.transcript(), s.log)
 		}
@@ -369,6 +379,31 @@ func (s *stage) notes(prefix string) []string {
 		keys = append(keys, n.Key)
 	}
 	return keys
+}
+
+// post sends a message of the bot's with a button, besides the bot's own client and its limits.
+func (s *stage) post(chat int64, text, data string) (message int) {
+	s.Helper()
+	body, err := json.Marshal(map[string]any{"chat_id": chat, "text": text, "reply_markup": map[string]any{
+		"inline_keyboard": [][]map[string]string{{{"text": "Go", "callback_data": data}}},
+	}})
+	if err != nil {
+		s.Fatal(err)
+	}
+	response, err := http.Post(s.server.URL+"/bot"+botToken+"/sendMessage", "application/json", bytes.NewReader(body))
+	if err != nil {
+		s.Fatal(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	var answer struct {
+		Result struct {
+			ID int `json:"message_id"`
+		} `json:"result"`
+	}
+	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil || answer.Result.ID == 0 {
+		s.Fatalf("a message could not be sent: %v", err)
+	}
+	return answer.Result.ID
 }
 
 // settled waits until all that happened by now was told: until the relay's sink has passed every event that is published, and
@@ -472,4 +507,6 @@ func equal[V any](t *testing.T, what string, got, wanted V) {
 	}
 }
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/holdfast-dev/holdfast/internal/pgtest.(*Server).run.func2"))
+}

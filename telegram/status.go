@@ -41,8 +41,18 @@ const (
 	shownStopping = "stopping"
 )
 
-var statusTexts = map[string]message.Phrase{
-	shownQueued: message.StatusQueued, shownWaiting: message.StatusWaiting, shownWorking: message.StatusWorking, shownStopping: message.StatusStopping,
+// statusText is what a status message says where nobody has said more.
+func (k *Kit) statusText(reader message.Reader, shown string) string {
+	phrase := message.StatusQueued
+	switch shown {
+	case shownWaiting:
+		return k.notice(reader, holdfast.EventNoticeQueued, nil)
+	case shownWorking:
+		phrase = message.StatusWorking
+	case shownStopping:
+		phrase = message.StatusStopping
+	}
+	return k.options.Texts.Phrase(reader, phrase, nil)
 }
 
 const (
@@ -136,7 +146,7 @@ func (k *Kit) over(ctx context.Context, ref string) (*holdfast.Reservation, bool
 func (k *Kit) face(ref string, r *holdfast.Reservation, t task, shown, text string) (string, botapi.Keyboard) {
 	reader := k.reader(t.Prompt.Language, t.Prompt.TimeZone)
 	if text == "" {
-		text = k.options.Texts.Phrase(reader, statusTexts[shown], nil)
+		text = k.statusText(reader, shown)
 	}
 	if !cancellable(r) {
 		return text, nil

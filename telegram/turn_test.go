@@ -168,7 +168,7 @@ func TestAnAuthorsOwnAccountIsKnownByTheTelegramNameToo(t *testing.T) {
 	equal(t, "left by the other", s.balanceOf("telegram:42").Available, 4)
 	s.settled()
 	s.tell(renewedFor("evt_1", "customer:7"))
-	s.shows(ann, "A new period has begun.")
+	s.shows(ann, "Your free allowance is there again.")
 }
 
 func TestACommandThatFallsIsToldAndLoggedOnce(t *testing.T) {

@@ -216,7 +216,7 @@ func TestAQueueNoticeThatIsDueWhenTheJobFinishesIsNotShown(t *testing.T) {
 	s.shows(ann, "Working on it…")
 	j := s.begun()
 	ref := j.ID
-	notice := outbox.Event{ID: "evt_queued", Type: "notice.queued", Account: "telegram:42", Data: outbox.EventData{Reservation: &ref}}
+	notice := outbox.Event{ID: "evt_queued", Type: holdfast.EventNoticeQueued, Account: "telegram:42", Data: outbox.EventData{Reservation: &ref}}
 	var all sync.WaitGroup
 	all.Go(func() { j.succeed("Dear Sir,") })
 	all.Go(func() { s.tell(notice) }) // at the very moment
@@ -225,10 +225,10 @@ func TestAQueueNoticeThatIsDueWhenTheJobFinishesIsNotShown(t *testing.T) {
 	notice.ID = "evt_queued_again"
 	s.tell(notice) // and long after
 	s.settled()
-	if err := s.server.Transcript().NeverAfter(fakeapi.Shown("Many requests are waiting"), fakeapi.Shown("Dear Sir,")); err != nil {
+	if err := s.server.Transcript().NeverAfter(fakeapi.Shown("Your request is waiting for its turn"), fakeapi.Shown("Dear Sir,")); err != nil {
 		t.Error(err)
 	}
-	equal(t, "queue notices", len(s.server.Transcript().Where(fakeapi.Shown("Many requests are waiting"))), 0)
+	equal(t, "queue notices", len(s.server.Transcript().Where(fakeapi.Shown("Your request is waiting for its turn"))), 0)
 	equal(t, "charged", s.charged(42), 1)
 }
 
@@ -239,10 +239,10 @@ func TestTheQueueNoticeChangesTheStatusMessageOnceAndKeepsItsButton(t *testing.T
 	ann.Send("dear sir")
 	status := s.shows(ann, "In the queue…")
 	ref := strings.TrimPrefix(status.Keyboard[0][0].Data, "cancel:")
-	notice := outbox.Event{ID: "evt_queued", Type: "notice.queued", Account: "telegram:42", Data: outbox.EventData{Reservation: &ref}}
+	notice := outbox.Event{ID: "evt_queued", Type: holdfast.EventNoticeQueued, Account: "telegram:42", Data: outbox.EventData{Reservation: &ref}}
 	s.tell(notice)
 	s.tell(notice)
-	waiting := s.shows(ann, "Many requests are waiting")
+	waiting := s.shows(ann, "Your request is waiting for its turn")
 	equal(t, "the message", waiting.ID, status.ID)
 	equal(t, "edits", waiting.Edits, 1)
 	s.tap(ann, waiting.ID, "Cancel")
@@ -304,26 +304,26 @@ func TestWhoHasBlockedTheBotIsToldNothingMore(t *testing.T) {
 	ann.Block()
 	s.until("the block is noted", func() bool { return strings.Contains(s.noteOf("person:telegram:42"), `"gone"`) })
 	renewed := func(id string, user int64) {
-		s.tell(outbox.Event{ID: id, Type: "notice.allowance_renewed", Account: telegram.AccountName(user)})
+		s.tell(outbox.Event{ID: id, Type: holdfast.EventNoticeRenewed, Account: telegram.AccountName(user)})
 	}
 	renewed("evt_1", 42)
 	renewed("evt_2", 43)
 	renewed("evt_3", 44) // has never started the bot
-	s.shows(bob, "A new period has begun.")
+	s.shows(bob, "Your free allowance is there again.")
 	s.until("notices that wait were looked at", func() bool { return len(s.notes("later:")) == 0 })
-	equal(t, "notices", len(s.server.Transcript().Where(fakeapi.Shown("A new period has begun."))), 1)
+	equal(t, "notices", len(s.server.Transcript().Where(fakeapi.Shown("Your free allowance is there again."))), 1)
 	equal(t, "calls that were refused", s.log.count("403"), 0)
 
 	ann.Unblock()
 	s.until("the bot may write again", func() bool { return !strings.Contains(s.noteOf("person:telegram:42"), `"gone"`) })
 	renewed("evt_4", 42)
-	notice := s.shows(ann, "A new period has begun.")
+	notice := s.shows(ann, "Your free allowance is there again.")
 	renewed("evt_4", 42) // the same, once more
 	answer := s.tap(ann, notice.ID, "Do not tell me")
 	equal(t, "answer", answer.Text, "You will not be told of this any more.")
 	renewed("evt_5", 42)
 	s.until("notices that wait were looked at", func() bool { return len(s.notes("later:")) == 0 })
-	equal(t, "notices", len(s.server.Transcript().Where(fakeapi.Shown("A new period has begun."))), 2)
+	equal(t, "notices", len(s.server.Transcript().Where(fakeapi.Shown("Your free allowance is there again."))), 2)
 }
 
 // 23 of the acceptance tests.
@@ -624,4 +624,151 @@ func TestDoubtIsToldAndHowItEndedToo(t *testing.T) {
 	s.shows(ann, "The request did not succeed. Nothing was charged.")
 	s.settled()
 	equal(t, "notes", len(s.notes("work:")), 0)
+}
+
+func TestAStatusMessageIsEditedNoMoreOftenThanItMayBe(t *testing.T) {
+	s := newStage(t)
+	s.options.Editing = 3 * time.Second
+	pause := make(chan time.Time)
+	s.after = func(length time.Duration) <-chan time.Time {
+		if length == s.options.Editing {
+			return pause
+		}
+		return time.After(length)
+	}
+	s.start(withoutWorkers)
+	ann := s.person(42, "en")
+	ann.Send("dear sir")
+	s.shows(ann, "In the queue…")
+	s.work()
+	j := s.begun()
+	s.shows(ann, "Working on it…")
+	for _, text := range []string{"10 %", "20 %", "30 %"} {
+		j.Progress(text)
+	}
+	pause <- time.Time{} // three seconds are over
+	s.shows(ann, "30 %")
+	j.Progress("40 %")
+	j.Progress("50 %")
+	pause <- time.Time{}
+	s.shows(ann, "50 %")
+	j.Progress("60 %") // the work ends before that may be shown
+	j.succeed("Dear Sir,")
+	s.shows(ann, "Dear Sir,")
+	s.charged(42)
+	equal(t, "texts", s.shown(42), []string{"In the queue…", "Working on it…", "30 %", "50 %", "Dear Sir,"})
+}
+
+func TestAWorkersFailureThatMayPassPutsTheJobBackWithItsButton(t *testing.T) {
+	s := newStage(t)
+	s.start(withoutWorkers)
+	ann := s.person(42, "en")
+	ann.Send("dear sir")
+	status := s.shows(ann, "In the queue…")
+	s.work()
+	j := s.begun()
+	s.shows(ann, "Working on it…")
+	j.fail(errors.New("the provider is overloaded"))
+	again := s.shows(ann, "In the queue…")
+	equal(t, "the message", again.ID, status.ID)
+	equal(t, "buttons", buttons(again), []string{"Cancel"})
+	s.begun().succeed("Dear Sir,")
+	s.shows(ann, "Dear Sir,")
+	equal(t, "charged", s.charged(42), 1)
+}
+
+func TestTheCoresNoticesReachThePerson(t *testing.T) {
+	s := newStage(t)
+	s.catalog.Plans[0].QueueNoticeAfter = time.Millisecond
+	s.catalog.Plans[0].LowBalance = map[string]holdfast.Amount{"credit": 5}
+	s.start(withoutWorkers)
+	ann := s.person(42, "en")
+	ann.Send("dear sir")
+	waiting := s.shows(ann, "Your request is waiting for its turn.")
+	equal(t, "buttons", buttons(waiting), []string{"Cancel"})
+	equal(t, "edits", waiting.Edits, 1)
+	s.work()
+	s.begun().succeed("Dear Sir,")
+	s.shows(ann, "Dear Sir,")
+	low := s.shows(ann, "Little is left. Available now: 4 credits.")
+	equal(t, "buttons", buttons(low), []string{"Top up", "Do not tell me"})
+	transcript := s.server.Transcript()
+	if err := transcript.NeverAfter(fakeapi.Shown("waiting for its turn"), fakeapi.Shown("Dear Sir,")); err != nil {
+		t.Error(err)
+	}
+	if err := transcript.NeverAfter(fakeapi.Shown("Dear Sir,"), fakeapi.Shown("Little is left.")); err != nil {
+		t.Error(err)
+	}
+}
+
+// A crowd that presses twice at once: everybody asks twice for the same by a button, and Telegram tells of half of it twice.
+func TestOfACrowdThatPressesTwiceEachIsChargedOnceForOneResult(t *testing.T) {
+	if testing.Short() {
+		t.Skip("Telegram takes 30 messages a second")
+	}
+	s := newStage(t)
+	prepare := s.prepare
+	s.prepare = func(k *telegram.Kit) {
+		prepare(k)
+		k.Button("letter", func(ctx context.Context, turn *telegram.Turn) error {
+			_, err := turn.Ask(ctx, telegram.Ask{Feature: "text.improve", Text: "a letter"})
+			return err
+		})
+	}
+	s.start()
+	go func() {
+		for j := range s.jobs {
+			j.succeed("the result")
+		}
+	}()
+	t.Cleanup(func() { s.end(); close(s.jobs) })
+	s.patience = 2 * time.Minute
+	const crowd = 200
+	people := make([]*fakeapi.Person, crowd)
+	s.bot.RepeatNext("callback_query", crowd)
+	var all sync.WaitGroup
+	for i := range people {
+		people[i] = s.person(int64(1000+i), "en")
+		menu := s.post(people[i].ID(), "What shall it be?", "letter:"+telegram.Nonce())
+		all.Go(func() {
+			var answers []string
+			for range 2 {
+				tap, err := people[i].Tap(menu, "Go")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				answer, err := tap.Answer(s.within())
+				if err != nil {
+					t.Error(err)
+				}
+				answers = append(answers, answer.Text)
+			}
+			slices.Sort(answers)
+			equal(t, "answers", answers, []string{"", "This was pressed already: it counts once."})
+		})
+	}
+	all.Wait()
+	s.until("everybody is charged", func() bool {
+		return !slices.ContainsFunc(people, func(p *fakeapi.Person) bool { b := s.balance(p.ID()); return b.Available != 4 || b.Reserved != 0 })
+	})
+	s.settled()
+	transcript := s.server.Transcript()
+	equal(t, "results", len(transcript.Where(fakeapi.Shown("the result"))), crowd)
+	for _, p := range people {
+		results := 0
+		for _, m := range p.Messages() {
+			if m.From.IsBot && m.Text != "the result" && m.Text != "What shall it be?" {
+				t.Errorf("%d is left with %q", p.ID(), m.Text)
+			}
+			if m.Text == "the result" {
+				results++
+			}
+		}
+		equal(t, "results of one", results, 1)
+	}
+	equal(t, "notes of work", len(s.notes("work:")), 0)
+	if strings.Contains(s.log.String(), "not-a-secret") {
+		t.Error("the bot's token is in the log")
+	}
 }
