@@ -64,7 +64,7 @@ func (k *Kit) round(ctx context.Context, next *time.Time) error {
 // heal makes the messages of work agree with how the work is: after a crash a status message may have a button that does
 // nothing any more, or an end may not have been told.
 func (k *Kit) heal(ctx context.Context) error {
-	return k.eachTask(ctx, func(ref string) error {
+	return k.eachTask(ctx, "", func(ref string) error {
 		r, err := k.reservation(ctx, ref)
 		if err != nil {
 			return err
@@ -101,8 +101,9 @@ func (k *Kit) mildly(err error) error {
 	return k.again(err)
 }
 
-func (k *Kit) eachTask(ctx context.Context, do func(ref string) error) error {
-	return k.each(ctx, taskPrefix, func(n store.Note) error { return do(n.Key[len(taskPrefix):]) })
+// eachTask visits the work that is noted, whose public ids begin with a prefix.
+func (k *Kit) eachTask(ctx context.Context, ids string, do func(ref string) error) error {
+	return k.each(ctx, taskPrefix+ids, func(n store.Note) error { return do(n.Key[len(taskPrefix):]) })
 }
 
 // each visits the notes whose keys begin with a prefix.

@@ -264,7 +264,7 @@ func (k *Kit) again(err error) error {
 	case err == nil, errors.Is(err, botapi.ErrBlocked):
 		return nil
 	case errors.Is(err, botapi.ErrRejected), errors.Is(err, botapi.ErrNoMessage):
-		k.log().Error("Telegram does not take a message of the bot", "bot", k.options.Bot, "error", err)
+		k.log().Error("telegram does not take a message of the bot", "bot", k.options.Bot, "error", err)
 		return nil
 	}
 	return err

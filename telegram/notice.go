@@ -82,7 +82,9 @@ func (k *Kit) publish(ctx context.Context, events []outbox.Event) error {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case isTelegrams(err):
-			k.log().Warn("a notice could not be sent and will be tried again", "bot", k.options.Bot, "event", e.ID, "kind", e.Type, "error", err)
+			if !errors.Is(err, errSoon) {
+				k.log().Warn("a notice could not be sent and will be tried again", "bot", k.options.Bot, "event", e.ID, "kind", e.Type, "error", err)
+			}
 			err = k.putOff(ctx, e)
 		case err == nil:
 			err = k.keep(ctx, eventPrefix+e.ID, true)
@@ -133,8 +135,12 @@ func unhurried(kind holdfast.EventKind) bool { return kind == holdfast.EventNoti
 
 // isTelegrams reports whether an error is of the Bot API, and may pass.
 func isTelegrams(err error) bool {
-	return err != nil && (botapi.Temporary(err) || errors.Is(err, context.DeadlineExceeded))
+	return err != nil && (botapi.Temporary(err) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errSoon))
 }
+
+// errSoon: another process may be telling it at this moment, where the person has pressed Cancel. If it does not, it is told
+// later.
+var errSoon = errors.New("the process in which it was cancelled may be telling it")
 
 // tell tells one event. That there is nothing to tell, or nobody to tell it, is no error.
 func (k *Kit) tell(ctx context.Context, e *outbox.Event) error {
@@ -150,7 +156,7 @@ func (k *Kit) tell(ctx context.Context, e *outbox.Event) error {
 		err = k.tellWork(ctx, e.Type, *e.Data.Reservation)
 	}
 	if errors.Is(err, botapi.ErrRejected) || errors.Is(err, botapi.ErrNoMessage) {
-		k.log().Error("Telegram does not take a notice", "bot", k.options.Bot, "event", e.ID, "kind", e.Type, "error", err)
+		k.log().Error("telegram does not take a notice", "bot", k.options.Bot, "event", e.ID, "kind", e.Type, "error", err)
 		return nil
 	}
 	return err
@@ -208,6 +214,9 @@ func (k *Kit) tellEnd(ctx context.Context, kind holdfast.EventKind, ref string, 
 		return err
 	}
 	state := endOf(r)
+	if !delivered && !known && r.Cause == holdfast.CauseCancelled && r.CancelRequestedAt.IsZero() && k.options.Engine.Now().Sub(r.EndedAt) < tellFor/3 {
+		return errSoon
+	}
 	if !delivered && !(known && before == state) && r.Cause != CauseUnreachable {
 		if err := k.sendEnd(ctx, ref, r, prompt, t, noted); err != nil {
 			return err

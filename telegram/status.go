@@ -31,7 +31,12 @@ type task struct {
 	Status int    `json:"status,omitempty"` // the status message; 0: there is none
 	Shown  string `json:"shown,omitempty"`  // what it says
 	Button bool   `json:"button,omitempty"` // it has Cancel
+	// Opened is when its status message was begun to be sent: another process may be about to.
+	Opened time.Time `json:"opened"`
 }
+
+// opening is how long a status message may take to be sent; whoever finds none after that sends one.
+const opening = 8 * time.Second
 
 // What a status message can say.
 const (
@@ -87,7 +92,7 @@ func (k *Kit) open(ctx context.Context, ref string, outcome holdfast.Outcome, as
 	unlock := k.statuses.lock(ref)
 	defer unlock()
 	prompt.Text, prompt.Photo = "", "" // they are in ask
-	t := task{Ask: ask, Prompt: prompt}
+	t := task{Ask: ask, Prompt: prompt, Opened: k.options.Engine.Now()}
 	first, err := k.keepFirst(ctx, taskPrefix+ref, t)
 	if err != nil {
 		return false, err
@@ -95,6 +100,9 @@ func (k *Kit) open(ctx context.Context, ref string, outcome holdfast.Outcome, as
 	if !first {
 		if t, _, err = note[task](ctx, k, taskPrefix+ref); err != nil || t.Status != 0 {
 			return false, err
+		}
+		if k.options.Engine.Now().Sub(t.Opened) < opening {
+			return false, nil
 		}
 	}
 	r, over, err := k.over(ctx, ref)
@@ -128,7 +136,14 @@ func (k *Kit) open(ctx context.Context, ref string, outcome holdfast.Outcome, as
 		return true, nil
 	}
 	t.Shown, t.Button = shown, keyboard != nil
-	return true, k.keep(ctx, taskPrefix+ref, t)
+	if err := k.keep(ctx, taskPrefix+ref, t); err != nil {
+		return true, err
+	}
+	// Another process may have begun the work meanwhile, or ended it, and found no status message.
+	if _, over, err := k.over(ctx, ref); err != nil || over {
+		return true, errors.Join(err, k.vanishLocked(ctx, ref))
+	}
+	return true, k.showLocked(ctx, ref, wish{})
 }
 
 // over reads a reservation and reports whether nothing is to be shown of it any more: it has ended, or its result is with
@@ -190,6 +205,10 @@ func (k *Kit) show(ctx context.Context, ref string, w wish) error {
 	defer cancel()
 	unlock := k.statuses.lock(ref)
 	defer unlock()
+	return k.showLocked(ctx, ref, w)
+}
+
+func (k *Kit) showLocked(ctx context.Context, ref string, w wish) error {
 	t, known, err := note[task](ctx, k, taskPrefix+ref)
 	if err != nil || !known || t.Status == 0 {
 		return err
@@ -274,17 +293,27 @@ func (t *Turn) Cancel(ctx context.Context, ref string) (holdfast.Outcome, error)
 // CancelAll cancels all of the person's work that lives, and returns the outcomes.
 func (t *Turn) CancelAll(ctx context.Context) ([]holdfast.Outcome, error) {
 	var outcomes []holdfast.Outcome
-	err := t.kit.eachTask(ctx, func(ref string) error {
-		known, _, err := note[task](ctx, t.kit, taskPrefix+ref)
-		if err != nil || known.Prompt.User != t.User.ID {
+	names := []string{t.Account}
+	if t.owner != t.Account {
+		names = append(names, t.owner)
+	}
+	for _, name := range names {
+		// Public ids begin with the account.
+		ids := holdfast.ReservationRef.Encode(holdfast.AccountIDOf(t.kit.options.Project, name), holdfast.ID{})[:len(holdfast.ReservationRef)+accountDigits]
+		err := t.kit.eachTask(ctx, ids, func(ref string) error {
+			outcome, err := t.Cancel(ctx, ref)
+			outcomes = append(outcomes, outcome)
 			return err
+		})
+		if err != nil {
+			return outcomes, err
 		}
-		outcome, err := t.Cancel(ctx, ref)
-		outcomes = append(outcomes, outcome)
-		return err
-	})
-	return outcomes, err
+	}
+	return outcomes, nil
 }
+
+// accountDigits is how many digits of a public id tell of its account and of nothing else: 25 of 5 bits, of 128.
+const accountDigits = 25
 
 func (k *Kit) cancel(ctx context.Context, ref string) (holdfast.Outcome, error) {
 	account, id, err := holdfast.ReservationRef.Parse(ref)

@@ -243,7 +243,7 @@ func (k *Kit) deliver(ctx context.Context, ref string, p Prompt, result Result) 
 		default:
 			return err
 		}
-		k.log().Warn("Telegram did not take a result as it was; it is sent in a plainer form", "bot", k.options.Bot, "reservation", ref, "error", err)
+		k.log().Warn("telegram did not take a result as it was; it is sent in a plainer form", "bot", k.options.Bot, "reservation", ref, "error", err)
 		err = k.send(ctx, p, plain)
 	}
 	return err
