@@ -108,7 +108,7 @@ func openMarket(t *testing.T, change ...func(*inbox.Options)) *market {
 		Catalog: func(string) *holdfast.Catalog { return m.prices.Load() }, Now: m.api.Now, Logger: log,
 	})
 	var err error
-	if m.client, err = botapi.New(botapi.Options{Token: marketToken, URL: m.api.URL, Logger: log}); err != nil {
+	if m.client, err = botapi.New(botapi.Options{Token: marketToken, URL: m.api.URL, Limiter: botapi.NewLimiterOf(quick), Logger: log}); err != nil {
 		t.Fatal(err)
 	}
 	texts, err := message.New()
@@ -403,9 +403,11 @@ func TestAnOrderIsPaidOnceAndPressingTwiceMakesOneOrder(t *testing.T) {
 	if one.Payload != other.Payload {
 		t.Error("pressing twice made two orders")
 	}
+	before := ann.Last().ID
 	if _, err := ann.Pay(m.within(), first); err != nil {
 		t.Fatal(err)
 	}
+	ann.sees(before, "Спасибо")
 	m.until("it is granted", func() bool { return m.available(1) == 103 })
 	_, err = ann.Pay(m.within(), second)
 	if said := declined(t, err); !strings.Contains(said, "уже") {

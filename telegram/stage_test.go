@@ -60,6 +60,7 @@ type stage struct {
 	after    func(time.Duration) <-chan time.Time
 	around   func(telegram.Engine) telegram.Engine
 
+	limits   botapi.Limits // of the Bot API's client; what is no test of them need not wait
 	patience time.Duration // how long anything may take that should happen at once
 
 	jobs chan *job // what workers have begun and the test has not looked at
@@ -86,6 +87,12 @@ func (j *job) fail(err error) {
 	j.ends <- func() (telegram.Result, error) { return telegram.Result{}, err }
 }
 func (j *job) panic(v any) { j.ends <- func() (telegram.Result, error) { panic(v) } }
+
+// quick are limits that no test comes to.
+var quick = botapi.Limits{
+	Chat: botapi.Rate{Calls: 1000, Per: time.Second}, Group: botapi.Rate{Calls: 1000, Per: time.Second},
+	Bot: botapi.Rate{Calls: 10_000, Per: time.Second}, Notices: botapi.Rate{Calls: 10_000, Per: time.Second},
+}
 
 // wares is a catalog of the test's own: 5 credits a day.
 func wares() *holdfast.Catalog {
@@ -157,7 +164,7 @@ func stageOn(t *testing.T, on database) *stage {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &stage{T: t, database: on, catalog: wares(), patience: 20 * time.Second, jobs: make(chan *job, 1000), log: &logged{}}
+	s := &stage{T: t, database: on, catalog: wares(), patience: 20 * time.Second, limits: quick, jobs: make(chan *job, 1000), log: &logged{}}
 	s.server = fakeapi.Start(t, fakeapi.Options{Tokens: []string{botToken}})
 	s.bot = s.server.Bot(botToken)
 	s.options = telegram.Options{
@@ -200,7 +207,7 @@ func (s *stage) start(parts ...part) *stage {
 	ctx, stop := context.WithCancel(context.Background())
 	s.ctx, s.stop, s.leaving = ctx, stop, make(chan struct{})
 	s.engine = engine.New(s.database, engine.Options{Catalog: func(string) *holdfast.Catalog { return s.catalog }, Logger: s.options.Logger})
-	client, err := botapi.New(botapi.Options{Token: botToken, URL: s.server.URL, Logger: s.options.Logger})
+	client, err := botapi.New(botapi.Options{Token: botToken, URL: s.server.URL, Limiter: botapi.NewLimiterOf(s.limits), Logger: s.options.Logger})
 	if err != nil {
 		s.Fatal(err)
 	}

@@ -767,7 +767,7 @@ func TestOfACrowdThatPressesTwiceEachIsChargedOnceForOneResult(t *testing.T) {
 		}
 		equal(t, "results of one", results, 1)
 	}
-	equal(t, "notes of work", len(s.notes("work:")), 0)
+	s.until("nothing of the work is left to be shown", func() bool { return len(s.notes("work:")) == 0 })
 	if strings.Contains(s.log.String(), "not-a-secret") {
 		t.Error("the bot's token is in the log")
 	}

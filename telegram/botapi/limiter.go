@@ -31,14 +31,25 @@ func priorityOf(ctx context.Context) Priority {
 	return Reply
 }
 
+// Rate is so many calls in any stretch of that length.
+type Rate struct {
+	Calls int
+	Per   time.Duration
+}
+
+// Limits are how fast a bot may call. A zero Rate is Telegram's.
+type Limits struct {
+	Chat    Rate // one chat
+	Group   Rate // one group, besides
+	Bot     Rate // all chats
+	Notices Rate // of Bot, what notices may take: they leave room for replies
+}
+
 // Telegram's limits, as its FAQ names them; the exact ones are not known. About a message a second in a chat, with bursts; 20 a
-// minute in a group; 30 a second in all. Edits count. Notices leave room for replies.
-var (
-	perChat    = rate{4, 4 * time.Second}
-	perGroup   = rate{20, time.Minute}
-	perBot     = rate{30, time.Second}
-	perNotices = rate{25, time.Second}
-)
+// minute in a group; 30 a second in all. Edits count.
+var telegrams = Limits{
+	Chat: Rate{4, 4 * time.Second}, Group: Rate{20, time.Minute}, Bot: Rate{30, time.Second}, Notices: Rate{25, time.Second},
+}
 
 // Where so many chats are to pause at once, it is the bot that is too fast, not they.
 const chatsUntilAll = 3
@@ -49,6 +60,7 @@ const chatsKept = 1024
 // Limiter lets the calls of a bot through no faster than Telegram takes them: in order, replies before notices. All clients of
 // one bot in a process should share it. Between processes nothing but the pauses that Telegram asks for is in common.
 type Limiter struct {
+	limits  Limits
 	mu      sync.Mutex
 	waiting [priorities]*list.List // of *turn, in order
 	chats   map[Chat]*chatPace
@@ -71,9 +83,21 @@ type turn struct {
 	ready chan struct{}
 }
 
-// NewLimiter makes a limiter. It needs no closing.
-func NewLimiter() *Limiter {
-	l := &Limiter{chats: map[Chat]*chatPace{}, all: window{rate: perBot}, notices: window{rate: perNotices}, sweepAt: chatsKept}
+// NewLimiter makes a limiter with Telegram's limits. It needs no closing.
+func NewLimiter() *Limiter { return NewLimiterOf(Limits{}) }
+
+// NewLimiterOf makes one with limits of one's own: those of a Bot API server that one runs, or that Telegram has raised.
+func NewLimiterOf(limits Limits) *Limiter {
+	for of, rate := range map[*Rate]Rate{
+		&limits.Chat: telegrams.Chat, &limits.Group: telegrams.Group, &limits.Bot: telegrams.Bot, &limits.Notices: telegrams.Notices,
+	} {
+		if *of == (Rate{}) {
+			*of = rate
+		}
+	}
+	l := &Limiter{
+		limits: limits, chats: map[Chat]*chatPace{}, all: window{Rate: limits.Bot}, notices: window{Rate: limits.Notices}, sweepAt: chatsKept,
+	}
 	for p := range l.waiting {
 		l.waiting[p] = list.New()
 	}
@@ -227,39 +251,33 @@ func (l *Limiter) chat(chat Chat) *chatPace {
 		}
 		l.sweepAt = max(chatsKept, 2*len(l.chats))
 	}
-	c := &chatPace{short: window{rate: perChat}, minute: window{rate: perGroup}}
+	c := &chatPace{short: window{Rate: l.limits.Chat}, minute: window{Rate: l.limits.Group}}
 	l.chats[chat] = c
 	return c
 }
 
-// rate is how many there may be in any stretch of time.
-type rate struct {
-	most    int
-	stretch time.Duration
-}
-
 // window remembers the last ones, so that its rate is kept exactly, wherever the stretch begins.
 type window struct {
-	rate
+	Rate
 	times []time.Time // a ring, once it is full
 	next  int
 }
 
 // free says when the next one may be.
 func (w *window) free() time.Time {
-	if len(w.times) < w.most {
+	if len(w.times) < w.Calls {
 		return time.Time{}
 	}
-	return w.times[w.next].Add(w.stretch)
+	return w.times[w.next].Add(w.Per)
 }
 
 func (w *window) take(now time.Time) {
-	if len(w.times) < w.most {
+	if len(w.times) < w.Calls {
 		w.times = append(w.times, now)
 		return
 	}
 	w.times[w.next] = now
-	w.next = (w.next + 1) % w.most
+	w.next = (w.next + 1) % w.Calls
 }
 
 // forgotten reports whether nothing that it remembers matters any more.
@@ -268,10 +286,10 @@ func (w *window) forgotten(now time.Time) bool {
 		return true
 	}
 	last := w.times[len(w.times)-1]
-	if len(w.times) == w.most {
-		last = w.times[(w.next+w.most-1)%w.most]
+	if len(w.times) == w.Calls {
+		last = w.times[(w.next+w.Calls-1)%w.Calls]
 	}
-	return !last.Add(w.stretch).After(now)
+	return !last.Add(w.Per).After(now)
 }
 
 func later(a, b time.Time) time.Time {
