@@ -337,7 +337,7 @@ func TestDocsExplainEveryLineOfTheErrorLog(t *testing.T) {
 			if !ok || !isText || text.Kind != token.STRING || called.Sel.Name != "Error" && called.Sel.Name != "Warn" {
 				return true
 			}
-			if logger := strings.ToLower(types.ExprString(called.X)); !strings.HasSuffix(logger, "log") && !strings.HasSuffix(logger, "logger") {
+			if logger := strings.TrimSuffix(strings.ToLower(types.ExprString(called.X)), "()"); !strings.HasSuffix(logger, "log") && !strings.HasSuffix(logger, "logger") {
 				return true
 			}
 			lines++
