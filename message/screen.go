@@ -79,7 +79,7 @@ func (s *screen) asks(view *holdfast.AccountView, asks []Ask) {
 		switch {
 		case plan != nil && !plan.Has(ask.Feature):
 			if having := s.plansWith(ask.Feature); len(having) > 0 {
-				s.sayOf("feature_not_in_plan.plans", len(having), values{"Plans": s.list(or, s.plans(having))})
+				s.sayOf("ask.plans", len(having), values{"Plans": s.list(or, s.plans(having))})
 			}
 		case plan != nil && contains(plan.FreeFeatures, ask.Feature):
 			s.say("free", nil)

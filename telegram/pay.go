@@ -80,7 +80,32 @@ func (s *Shop) paid(ctx context.Context, update telegramstars.Update) (account s
 			return "", err
 		}
 	}
-	return result.Account, s.atTelegram(ctx, result.Actions)
+	return result.Account, s.keepActions(ctx, result.Actions)
+}
+
+// keepActions has what follows from an update done at Telegram, also where this process ends before it is.
+func (s *Shop) keepActions(ctx context.Context, actions []telegramstars.Action) error {
+	if s.actions == nil {
+		return nil
+	}
+	return s.actions.Keep(ctx, actions...)
+}
+
+// act stops the extension of a subscription at Telegram. Where the plan of its order is the one that runs, the account learns
+// of it too, and the person is told: Telegram may tell it again, and may not.
+func (s *Shop) act(ctx context.Context, action telegramstars.Action) error {
+	if err := s.kit.options.API.Do(ctx, action); err != nil {
+		return err
+	}
+	order, err := s.options.Stars.Book.Find(ctx, action.Payload)
+	if err != nil || order == nil {
+		return err
+	}
+	became, err := s.options.Stars.Book.Tell(ctx, order, true, s.now(), "")
+	if err != nil || became != payment.Cancelled {
+		return err
+	}
+	return s.tellRenewal(ctx, action.User, order.Account, message.RenewalStopped, "action:"+action.ChargeID)
 }
 
 // receipt is the note of a payment: whose it is. What it came to is read from where it is kept.
@@ -119,7 +144,7 @@ func (s *Shop) subscription(ctx context.Context, update telegramstars.Update) er
 	if err != nil {
 		return err
 	}
-	if err := s.atTelegram(ctx, result.Actions); err != nil {
+	if err := s.keepActions(ctx, result.Actions); err != nil {
 		return err
 	}
 	became := map[telegramstars.Kind]message.Renewal{
@@ -187,7 +212,7 @@ func (s *Shop) stop(ctx context.Context, turn *Turn) error {
 		return fmt.Errorf("the payer of order %s: %w", order.Reference, err)
 	}
 	action := telegramstars.Action{Kind: telegramstars.CancelSubscription, User: user, ChargeID: order.Payment, Payload: order.Reference}
-	if err := s.atTelegram(ctx, []telegramstars.Action{action}); err != nil {
+	if err := s.keepActions(ctx, []telegramstars.Action{action}); err != nil {
 		return err
 	}
 	return turn.Alert(ctx, turn.Text(message.StopRenewalAsked, nil))

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/holdfast-dev/holdfast"
@@ -55,7 +56,8 @@ func (s *Shop) offerNamed(named string) (message.Offer, bool) {
 	return message.Offer{}, false
 }
 
-// plans shows what can be bought, with a button for each, and lets a subscription be stopped.
+// plans shows what can be bought, with a button for each, and lets a subscription be stopped. Whoever wants to top up is shown
+// packs alone, where there are any.
 func (s *Shop) plans(ctx context.Context, turn *Turn) error {
 	if err := turn.Answer(ctx, ""); err != nil {
 		s.kit.log().Debug("a tap was not answered", "error", err)
@@ -65,6 +67,9 @@ func (s *Shop) plans(ctx context.Context, turn *Turn) error {
 		return err
 	}
 	offers := s.offers()
+	if packs := slices.DeleteFunc(s.offers(), func(o message.Offer) bool { return o.Product.Plan != "" }); turn.Argument == onlyPacks && len(packs) > 0 {
+		offers = packs
+	}
 	var keyboard botapi.Keyboard
 	for _, offer := range offers {
 		text := s.texts().OfferButton(turn.Reader, s.kit.catalog(), offer)

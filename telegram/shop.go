@@ -25,8 +25,8 @@ type ShopOptions struct {
 	Operators []int64
 	// History is how many requests /history lists; 0: 10.
 	History int
-	// Retry is how long what Telegram has not answered waits for its next attempt, at first; 0: 10 s. It doubles, up to an
-	// hour.
+	// Retry is how long a refund that Telegram has not answered waits for its next attempt, at first; 0: 10 s. It doubles, up
+	// to an hour.
 	Retry time.Duration
 	// Reconcile is how far apart all of the bot's transactions are compared with what is here; 0: a day; negative: never.
 	Reconcile time.Duration
@@ -37,9 +37,10 @@ type ShopOptions struct {
 type Shop struct {
 	kit     *Kit
 	options ShopOptions
-	buying  keyed         // one purchase of a person at a time
-	wake    chan struct{} // something is to be done at Telegram
-	running sync.Mutex    // of Errands
+	buying  keyed                 // one purchase of a person at a time
+	actions *telegramstars.Runner // nil: nothing is sold
+	wake    chan struct{}         // a refund is asked for
+	running sync.Mutex            // of Refunds
 }
 
 // The defaults of ShopOptions.
@@ -50,9 +51,11 @@ const (
 	reconcileEvery = 24 * time.Hour
 )
 
-// Buttons of the shop. ButtonPlans may be the kit's Options.Plans and TopUp.
+// Buttons of the shop. ButtonPlans may be the kit's Options.Plans, and ButtonTopUp its Options.TopUp.
 const (
 	ButtonPlans    = "plans"
+	ButtonTopUp    = ButtonPlans + ":" + onlyPacks
+	onlyPacks      = "packs"
 	buttonBuy      = "buy"
 	buttonStop     = "stop"
 	buttonLanguage = "lang"
@@ -70,6 +73,9 @@ func NewShop(kit *Kit, options ShopOptions) *Shop {
 	}
 	if s.options.Reconcile == 0 {
 		s.options.Reconcile = reconcileEvery
+	}
+	if options.Stars != nil {
+		s.actions = telegramstars.NewRunner(telegramstars.RunnerOptions{Stars: options.Stars, Notes: kit.options.Notes, Do: s.act, Logger: kit.log()})
 	}
 	for command, handle := range map[message.Command]Handler{
 		message.CommandStart: s.start, message.CommandHelp: s.help, message.CommandBalance: s.balance, message.CommandPlans: s.plans,
@@ -97,12 +103,17 @@ func NewShop(kit *Kit, options ShopOptions) *Shop {
 // Run does at Telegram what is still to be done there, and compares Telegram's list of transactions with what is here, until
 // ctx ends. Whatever it does may be done twice, so every process of a bot may run it.
 func (s *Shop) Run(ctx context.Context) error {
-	var both sync.WaitGroup
-	both.Go(func() { s.errands(ctx) })
-	if s.options.Stars != nil && s.options.Reconcile > 0 {
-		both.Go(func() { s.reconcileDaily(ctx) })
+	if s.options.Stars == nil {
+		<-ctx.Done()
+		return nil
 	}
-	both.Wait()
+	var parts sync.WaitGroup
+	parts.Go(func() { _ = s.actions.Run(ctx) }) // it ends with ctx alone
+	parts.Go(func() { s.refunds(ctx) })
+	if s.options.Reconcile > 0 {
+		parts.Go(func() { s.reconcileDaily(ctx) })
+	}
+	parts.Wait()
 	return nil
 }
 

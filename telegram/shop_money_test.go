@@ -223,7 +223,7 @@ func TestARefundThatTelegramRefusesTakesNothingBackAndIsNotTriedAgain(t *testing
 	m.bot.Withdraw(100)
 	operator.asks("/refund "+paid.ChargeID, "is not tried again: "+paid.ChargeID)
 	m.has(1, 103)
-	if err := m.shop.Errands(t.Context()); err != nil {
+	if err := m.shop.Refunds(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	calls := m.api.Transcript().Where(func(e fakeapi.Entry) bool { return e.Kind == fakeapi.Called && e.Name == "refundStarPayment" })
@@ -397,7 +397,8 @@ func TestHistoryHelpAndTermsAreToldInBothLanguages(t *testing.T) {
 	ann.asks("/history", "You have not asked for anything yet.")
 	ann.asks("a text", "better: a text")
 	bob.asks("текст", "better: текст")
-	m.until("it is charged", func() bool { return m.available(1) == 2 && m.available(2) == 2 })
+	charged := func(user int64) bool { b := m.view(user).Balances[0]; return b.Available == 2 && b.Reserved == 0 }
+	m.until("it is charged", func() bool { return charged(1) && charged(2) })
 	ann.asks("/history", "“Improve text”. Done. Charged: 1 credit.")
 	bob.asks("/history", "«Улучшение текста». Готово. Списано: 1 кредит.")
 	ann.asks("/help", "/paysupport: help with payments")

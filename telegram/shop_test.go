@@ -117,7 +117,7 @@ func openMarket(t *testing.T, change ...func(*inbox.Options)) *market {
 	}
 	m.kit, err = telegram.New(telegram.Options{
 		Bot: "7000001", Username: m.bot.Username(), Project: "p", Engine: m.engine, API: m.client, Notes: m.stored, Texts: texts,
-		TopUp: telegram.ButtonPlans, Plans: telegram.ButtonPlans, Logger: log,
+		TopUp: telegram.ButtonTopUp, Plans: telegram.ButtonPlans, Logger: log,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -252,9 +252,14 @@ func (c *customer) taps(message int, button, title string) (link string) {
 	if _, err := tap.Answer(c.m.within()); err != nil {
 		c.m.t.Fatal(err)
 	}
-	shown := c.sees(message, title)
-	link = c.Payable(shown.ID)
-	if link == "" {
+	shown, err := c.Await(c.m.within(), func(got fakeapi.Message) bool {
+		sells := got.Invoice != nil || len(got.Keyboard) > 0 && got.Keyboard[0][0].URL != ""
+		return got.ID > message && sells && (strings.Contains(got.Text, title) || got.Invoice != nil && strings.Contains(got.Invoice.Title, title))
+	})
+	if err != nil {
+		c.m.t.Fatalf("%q is not offered: %v\n%s", title, err, c.screen())
+	}
+	if link = c.Payable(shown.ID); link == "" {
 		c.m.t.Fatalf("nothing can be paid at %q", shown.Text)
 	}
 	return link
@@ -408,7 +413,7 @@ func TestAnOrderIsPaidOnceAndPressingTwiceMakesOneOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	ann.sees(before, "Спасибо")
-	m.until("it is granted", func() bool { return m.available(1) == 103 })
+	m.has(1, 103)
 	_, err = ann.Pay(m.within(), second)
 	if said := declined(t, err); !strings.Contains(said, "уже") {
 		t.Errorf("the second payment was declined with %q", said)
@@ -450,10 +455,12 @@ func TestAChangedPriceIsHonouredForADayAndThenDeclined(t *testing.T) {
 	link := ann.chooses("100 credits: 100 Stars", "100 credits")
 	m.prices.Store(pricelist(150))
 	m.api.Advance(2 * time.Hour)
+	before := ann.Last().ID
 	if _, err := ann.Pay(m.within(), link); err != nil {
 		t.Fatal(err)
 	}
-	m.until("it is granted", func() bool { return m.available(1) == 103 })
+	ann.sees(before, "Thank you!")
+	m.has(1, 103)
 	dearer := ann.chooses("100 credits: 150 Stars", "100 credits")
 	m.prices.Store(pricelist(200))
 	m.api.Advance(25 * time.Hour)

@@ -20,6 +20,7 @@ import (
 // cli is the grammar of the command line. Flags win over the environment.
 type cli struct {
 	Serve    serveCommand    `cmd:"" help:"Serve the HTTP API."`
+	Bot      botCommand      `cmd:"" help:"Run Telegram bots that sell: commands, payments, and features that a model does."`
 	Demo     demoCommand     `cmd:"" help:"Show one charge for two presses, a worker that dies, and what the database believes."`
 	Drill    drillCommand    `cmd:"" help:"Run the acceptance scenarios on your own database, in a scratch project."`
 	Bench    benchCommand    `cmd:"" help:"Measure the engine on your own database server, in a scratch database, beside simpler ways to do the same."`

@@ -1,0 +1,334 @@
+package acceptance
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfast-dev/holdfast/internal/fakeprovider"
+	"github.com/holdfast-dev/holdfast/internal/pgtest"
+	"github.com/holdfast-dev/holdfast/telegram/fakeapi"
+)
+
+const (
+	botSecret      = "a-secret-that-no-log-may-have"
+	botToken       = "7000001:" + botSecret
+	otherBotToken  = "7000002:" + botSecret
+	providerSecret = "another-secret-of-the-provider"
+)
+
+// botStage is what a bot needs around it: a stand-in for Telegram and one for a model provider.
+type botStage struct {
+	t        *testing.T
+	telegram *fakeapi.Server
+	bot      *fakeapi.Bot
+	provider *fakeprovider.Provider
+	url      string // of the provider
+}
+
+func newBotStage(t *testing.T) *botStage {
+	t.Helper()
+	s := &botStage{t: t, provider: &fakeprovider.Provider{Key: providerSecret}}
+	s.telegram = fakeapi.Start(t, fakeapi.Options{})
+	s.bot = s.telegram.Bot(botToken)
+	models := httptest.NewServer(s.provider)
+	t.Cleanup(models.Close)
+	s.url = models.URL + "/v1"
+	return s
+}
+
+// start starts `holdfast bot` and waits until it works.
+func (s *botStage) start(db string, args ...string) *server {
+	s.t.Helper()
+	env := []string{"HOLDFAST_BOT_TOKEN=" + botToken, "OTHER_TOKEN=" + otherBotToken, "HOLDFAST_PROVIDER_KEY=" + providerSecret}
+	args = append([]string{"bot", "--db", db, "--listen", "127.0.0.1:0", "--api-url", s.telegram.URL, "--provider-url", s.url, "--log-level", "DEBUG"}, args...)
+	process := start(s.t, "", env, args...)
+	s.t.Cleanup(func() {
+		for _, secret := range []string{botSecret, providerSecret} {
+			if strings.Contains(process.notes.String(), secret) {
+				s.t.Errorf("a secret is in the log:\n%s", process.notes)
+			}
+		}
+	})
+	s.until("the bot works", process, func() bool { return strings.Contains(process.notes.String(), "the bot works") })
+	return process
+}
+
+func (s *botStage) until(what string, process *server, so func() bool) {
+	s.t.Helper()
+	deadline := time.Now().Add(30 * time.Second)
+	for !so() {
+		if time.Now().After(deadline) {
+			s.t.Fatalf("it never comes that %s\n%s", what, process.notes)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// talker is a person with the bot's chat open.
+type talker struct {
+	*fakeapi.Person
+	s       *botStage
+	process *server
+}
+
+func (s *botStage) talker(process *server, bot *fakeapi.Bot, id int64, language string) *talker {
+	s.t.Helper()
+	p := &talker{bot.Person(fakeapi.User{ID: id, FirstName: "Ann", LanguageCode: language}), s, process}
+	p.asks("/start", map[string]string{"ru": "Здравствуйте", "en": "Hello"}[language])
+	return p
+}
+
+func (p *talker) asks(text, answer string) fakeapi.Message {
+	p.s.t.Helper()
+	return p.sees(p.Send(text), answer)
+}
+
+func (p *talker) sees(behind int, text string) fakeapi.Message {
+	p.s.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	found, err := p.Await(ctx, func(m fakeapi.Message) bool {
+		return m.ID > behind && m.From.IsBot && (strings.Contains(m.Text, text) || text == aPicture && m.Photo != "")
+	})
+	if err != nil {
+		var shown []string
+		for _, m := range p.Messages() {
+			shown = append(shown, m.Text)
+		}
+		p.s.t.Fatalf("%q is not seen: %v\n%s\n%s", text, err, strings.Join(shown, "\n---\n"), p.process.notes)
+	}
+	return found
+}
+
+const aPicture = "(a picture)"
+
+// pays taps an offer of /plans and pays what comes.
+func (p *talker) pays(button string) fakeapi.Payment {
+	p.s.t.Helper()
+	plans := p.asks("/plans", map[bool]string{true: "Ваш тариф", false: "Your plan"}[strings.ContainsAny(button, "абвгдеи")])
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	tap, err := p.Tap(plans.ID, button)
+	if err == nil {
+		_, err = tap.Answer(ctx)
+	}
+	if err != nil {
+		p.s.t.Fatal(err)
+	}
+	link := ""
+	shown, err := p.Await(ctx, func(m fakeapi.Message) bool { return m.ID > plans.ID && m.From.IsBot })
+	if err == nil {
+		link = p.Payable(shown.ID)
+	}
+	paid, err := p.Pay(ctx, link)
+	if err != nil {
+		p.s.t.Fatalf("%v\n%s", err, p.process.notes)
+	}
+	return paid
+}
+
+func TestABotIsStartedWithATokenAndSellsAndWorks(t *testing.T) {
+	for name, webhook := range map[string]bool{"asking for updates": false, "with a webhook": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, db := newBotStage(t), database(t)
+			args := []string{"--admin", "99", "--support", "@help", "--terms", "https://terms.example"}
+			if webhook {
+				address := freeAddress(t)
+				args = append(args, "--listen", address, "--webhook-url", "http://"+address)
+			}
+			process := s.start(db, args...)
+			ann, operator := s.talker(process, s.bot, 1, "ru"), s.talker(process, s.bot, 99, "en")
+			ann.asks("исправь меня", "исправь меня")
+			before := ann.Last().ID
+			ann.pays("100 кредитов: 100 звёзд")
+			ann.sees(before, "Спасибо! Платёж получен: 100 кредитов.")
+			ann.asks("/image кот", aPicture)
+			before = ann.Last().ID
+			first := ann.pays("Старший: 250 звёзд")
+			ann.sees(before, "Спасибо! Платёж получен: Старший.")
+			ann.asks("/chat как дела", "как дела")
+			before = ann.Last().ID
+			s.until("everything is charged", process, func() bool {
+				return strings.Contains(ann.asks("/history", "Ваши последние запросы").Text, "«Чат». Готово. Списано")
+			})
+			operator.asks("/refund "+first.ChargeID, "Telegram has refunded the payment")
+			ann.sees(before, "Платёж возвращён: 250 звёзд")
+			if calls := s.provider.Calls(); len(calls) != 3 || s.provider.Worked() != 3 {
+				t.Errorf("the provider was asked %d times and worked %d times", len(calls), s.provider.Worked())
+			}
+			for path, contains := range map[string]string{"/healthz": "ok", "/metrics": "holdfast_"} {
+				response, err := http.Get(process.url + path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				body, _ := io.ReadAll(response.Body)
+				_ = response.Body.Close()
+				if response.StatusCode != http.StatusOK || !strings.Contains(string(body), contains) {
+					t.Errorf("%s: %d %.200s", path, response.StatusCode, body)
+				}
+			}
+			if code := process.interrupt(); code != 0 {
+				t.Errorf("exit %d\n%s", code, process.notes)
+			}
+			verified(t, db)
+		})
+	}
+}
+
+func TestABotKilledAmongPaymentsGrantsEachOnceAndTellsIt(t *testing.T) {
+	s, db := newBotStage(t), database(t)
+	process := s.start(db)
+	const people = 12
+	them := make([]*talker, people)
+	for i := range people {
+		them[i] = s.talker(process, s.bot, int64(i+1), "en")
+	}
+	each(people, func(i int) {
+		them[i].pays("100 credits: 100 Stars") // and the process dies among what follows from it
+	})
+	process.kill()
+	process = s.start(db)
+	for i := range people {
+		them[i].process = process
+		s.until("the payment is granted", process, func() bool {
+			return strings.Contains(them[i].asks("/balance", "Your plan").Text, "103 credits")
+		})
+	}
+	if code := process.interrupt(); code != 0 {
+		t.Errorf("exit %d\n%s", code, process.notes)
+	}
+	verified(t, db)
+}
+
+func TestSeveralBotsRunInOneProcessAndKeepTheirPeopleApart(t *testing.T) {
+	s, db := newBotStage(t), database(t)
+	other := s.telegram.Bot(otherBotToken)
+	tokenFile, config := filepath.Join(t.TempDir(), "token"), filepath.Join(t.TempDir(), "bots.yaml")
+	write := func(file, content string) {
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(tokenFile, botToken+"\n")
+	write(config, fmt.Sprintf(`
+bots:
+  - name: first
+    token_file: %q
+    project: one
+    support: "@first"
+    features:
+      text.improve: {model: small, prompt: Be kind.}
+  - name: second
+    token_env: OTHER_TOKEN
+    project: two
+    support: "@second"
+    admins: [5]
+    features:
+      image.generate: {kind: image, model: large, command: draw, size: 512x512}
+`, tokenFile))
+	process := s.start(db, "--config", config)
+	s.until("both work", process, func() bool { return strings.Count(process.notes.String(), "the bot works") == 2 })
+	ann, same := s.talker(process, s.bot, 5, "en"), s.talker(process, other, 5, "en")
+	same.asks("/grant 5 10 credit", "Added: 10 credits")
+	ann.asks("/grant 5 10 credit", "There is no such command")
+	ann.asks("/balance", "Available now: 3 credits")
+	same.asks("/balance", "Available now: 13 credits")
+	ann.asks("improve this", "improve this")
+	same.asks("/draw a cat", aPicture)
+	ann.asks("/help", "@first")
+	same.asks("/help", "@second")
+	for i, call := range s.provider.Calls() {
+		if want := []string{"small", "large"}[i]; call.Model != want {
+			t.Errorf("call %d asked for the model %s, wanted %s", i, call.Model, want)
+		}
+	}
+	if code := process.interrupt(); code != 0 {
+		t.Errorf("exit %d\n%s", code, process.notes)
+	}
+	verified(t, db)
+}
+
+// Whichever server of a database publishes events, the bot tells its people.
+func TestABotBesideAServerOnOneDatabaseTellsItsPeople(t *testing.T) {
+	s, db := newBotStage(t), pgtest.NewEmpty(t)
+	api := serve(t, db) // it has the lease of the relay
+	s.until("the server publishes", api, func() bool { return api.call("GET", "/v1/events", "", nil).status == http.StatusOK })
+	process := s.start(db)
+	ann := s.talker(process, s.bot, 1, "en")
+	before := ann.Last().ID
+	ann.pays("100 credits: 100 Stars")
+	ann.sees(before, "Thank you! The payment is here: 100 credits.")
+	s.provider.Next(fakeprovider.ContentRefused)
+	ann.asks("something bad", "Nothing was charged.")
+	var both sync.WaitGroup
+	for _, one := range []*server{api, process} {
+		both.Go(func() {
+			if code := one.interrupt(); code != 0 {
+				t.Errorf("exit %d\n%s", code, one.notes)
+			}
+		})
+	}
+	both.Wait()
+	verified(t, db)
+}
+
+func TestABotThatCannotWorkSaysWhyAndNotItsToken(t *testing.T) {
+	t.Parallel()
+	s := newBotStage(t)
+	strict := fakeapi.Start(t, fakeapi.Options{Tokens: []string{"1:x"}})
+	config := filepath.Join(t.TempDir(), "bots.yaml")
+	if err := os.WriteFile(config, []byte("bots:\n  - name: a\n    token_envv: X\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		env  []string
+		args []string
+		says string
+	}{
+		"no token":             {nil, nil, "HOLDFAST_BOT_TOKEN has no token"},
+		"not a token":          {[]string{"HOLDFAST_BOT_TOKEN=" + botSecret}, nil, "does not hold a token"},
+		"unknown to Telegram":  {[]string{"HOLDFAST_BOT_TOKEN=" + botToken}, []string{"--api-url", strict.URL}, "token is not valid"},
+		"a typo in the file":   {nil, []string{"--config", config}, "token_envv"},
+		"nobody does the work": {[]string{"HOLDFAST_BOT_TOKEN=" + botToken}, []string{"--api-url", ""}, "--provider-url"},
+		"a webhook of http":    {[]string{"HOLDFAST_BOT_TOKEN=" + botToken}, []string{"--webhook-url", "http://bot.example"}, "--webhook-url"},
+	} {
+		cmd := command(t, append([]string{"bot", "--db", "memory:", "--listen", "127.0.0.1:0", "--api-url", s.telegram.URL}, c.args...)...)
+		cmd.Env = environment(c.env...)
+		out, err := cmd.CombinedOutput()
+		if err == nil || !strings.Contains(string(out), c.says) || strings.Contains(string(out), botSecret) {
+			t.Errorf("%s: %v\n%s", name, err, out)
+		}
+	}
+}
+
+func TestAWebhookOfAnotherProgramIsNotUnsetByAccident(t *testing.T) {
+	t.Parallel()
+	s := newBotStage(t)
+	hook := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(hook.Close)
+	set, err := http.Post(s.telegram.URL+"/bot"+botToken+"/setWebhook", "application/json", strings.NewReader(`{"url":"`+hook.URL+`"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = set.Body.Close()
+	cmd := command(t, "bot", "--db", "memory:", "--listen", "127.0.0.1:0", "--api-url", s.telegram.URL)
+	cmd.Env = environment("HOLDFAST_BOT_TOKEN=" + botToken)
+	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "--drop-webhook") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	process := s.start("memory:", "--drop-webhook")
+	s.talker(process, s.bot, 1, "en")
+	if code := process.interrupt(); code != 0 {
+		t.Errorf("exit %d\n%s", code, process.notes)
+	}
+}
