@@ -43,7 +43,7 @@ func (h *botHouse) follow(ctx context.Context, b *bot) error {
 		switch {
 		case ctx.Err() != nil:
 		case err != nil:
-			h.log.Warn("what happened could not be told to a bot's people and will be tried again", "bot", b.settings.Name, "error", err)
+			h.log.Warn("a bot's people could not be told what happened and it will be tried again", "bot", b.settings.Name, "error", err)
 			pause = min(2*pause, longestUnread)
 		default:
 			pause = lookEvery
