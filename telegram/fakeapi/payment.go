@@ -213,7 +213,7 @@ func (p *Person) Checkout(ctx context.Context, link string) (*Checkout, error) {
 	id := fmt.Sprint(s.next())
 	b.checkouts[id] = c
 	defer delete(b.checkouts, id)
-	b.tell("pre_checkout_query", 0, fmt.Sprint("chat ", p.id), map[string]any{
+	b.tell("pre_checkout_query", 0, fmt.Sprint("checkout ", p.id), map[string]any{
 		"id": id, "from": s.users[p.id], "currency": "XTR", "total_amount": i.Stars, "invoice_payload": i.Payload,
 	})
 	_, err := s.waitUntil(ctx, c.asked.Add(checkoutWaits), func() bool { return c.closed })
