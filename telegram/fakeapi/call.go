@@ -17,8 +17,12 @@ func played() map[string]method {
 		"deleteWebhook":          (*Bot).deleteWebhook,
 		"getWebhookInfo":         (*Bot).getWebhookInfo,
 		"sendMessage":            (*Bot).sendMessage,
-		"sendPhoto":              (*Bot).sendPhoto,
-		"sendDocument":           (*Bot).sendDocument,
+		"sendPhoto":              fileSender("photo"),
+		"sendDocument":           fileSender("document"),
+		"sendVideo":              fileSender("video"),
+		"sendAnimation":          fileSender("animation"),
+		"sendAudio":              fileSender("audio"),
+		"sendVoice":              fileSender("voice"),
 		"sendMessageDraft":       (*Bot).sendMessageDraft,
 		"editMessageText":        (*Bot).editMessageText,
 		"editMessageCaption":     (*Bot).editMessageCaption,
@@ -30,6 +34,7 @@ func played() map[string]method {
 		"getMyCommands":          (*Bot).getMyCommands,
 		"deleteMyCommands":       (*Bot).deleteMyCommands,
 		"getChat":                (*Bot).getChat,
+		"getChatMember":          (*Bot).getChatMember,
 		"getFile":                (*Bot).getFile,
 		"sendInvoice":            (*Bot).sendInvoice,
 		"createInvoiceLink":      (*Bot).createInvoiceLink,
@@ -161,7 +166,8 @@ type Limits struct {
 // visible says whether a method shows something to people, which is what limits count.
 func visible(name string) bool {
 	switch name {
-	case "sendMessage", "sendPhoto", "sendDocument", "sendInvoice", "editMessageText", "editMessageCaption", "editMessageReplyMarkup":
+	case "sendMessage", "sendPhoto", "sendDocument", "sendVideo", "sendAnimation", "sendAudio", "sendVoice", "sendInvoice",
+		"editMessageText", "editMessageCaption", "editMessageReplyMarkup":
 		return true
 	}
 	return false

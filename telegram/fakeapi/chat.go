@@ -35,8 +35,9 @@ type Message struct {
 	SenderChat *Chat      `json:"sender_chat,omitempty"` // of who writes as a chat: an anonymous administrator, a channel
 	Text       string     `json:"text,omitempty"`        // or the caption; tags are gone, they are in Entities
 	Entities   []Entity   `json:"entities,omitempty"`
-	Photo      string     `json:"photo,omitempty"`    // the file's id, or the address that the bot gave
-	Document   string     `json:"document,omitempty"` // the same, of any other file
+	Photo      string     `json:"photo,omitempty"`     // the file's id, or the address that the bot gave
+	File       string     `json:"file,omitempty"`      // the same, of any other file
+	FileKind   string     `json:"file_kind,omitempty"` // document, video, animation, audio or voice
 	Keyboard   [][]Button `json:"keyboard,omitempty"`
 	Invoice    *Invoice   `json:"invoice,omitempty"`
 	Payment    *Payment   `json:"payment,omitempty"` // "you have paid"
@@ -124,7 +125,7 @@ func (r *room) describe(m *Message, nested bool) map[string]any {
 		d["message_thread_id"], d["is_topic_message"] = m.Thread, true
 	}
 	text, entities := "text", "entities"
-	if m.Photo != "" || m.Document != "" {
+	if m.Photo != "" || m.File != "" {
 		text, entities = "caption", "caption_entities"
 	}
 	if m.Text != "" {
@@ -136,8 +137,8 @@ func (r *room) describe(m *Message, nested bool) map[string]any {
 	if m.Photo != "" {
 		d["photo"] = []any{map[string]any{"file_id": m.Photo, "file_unique_id": m.Photo, "width": 512, "height": 512}}
 	}
-	if m.Document != "" {
-		d["document"] = map[string]any{"file_id": m.Document, "file_unique_id": m.Document}
+	if m.File != "" {
+		d[m.FileKind] = map[string]any{"file_id": m.File, "file_unique_id": m.File}
 	}
 	if len(m.Keyboard) > 0 {
 		d["reply_markup"] = json.RawMessage(m.markup)

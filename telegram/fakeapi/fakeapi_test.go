@@ -207,6 +207,15 @@ func TestAPersonSeesWhatTheBotShows(t *testing.T) {
 	same(t, "file", content, "png")
 	same(t, "file", code, http.StatusOK)
 
+	if _, err := w.client.SendVideo(t.Context(), &bot.SendVideoParams{ChatID: 42, Video: &models.InputFileString{Data: "https://example.com/a.mp4"}, Caption: "a film"}); err != nil {
+		t.Fatal(err)
+	}
+	same(t, "a film", w.ann.Last().FileKind+" "+w.ann.Last().File, "video https://example.com/a.mp4")
+	member, err := w.client.GetChatMember(t.Context(), &bot.GetChatMemberParams{ChatID: 42, UserID: 42})
+	if err != nil || member.Member == nil || member.Member.User.FirstName != "Anna" {
+		t.Errorf("%+v, %v", member, err)
+	}
+
 	if _, err := w.client.SendChatAction(t.Context(), &bot.SendChatActionParams{ChatID: 42, Action: models.ChatActionTyping}); err != nil {
 		t.Fatal(err)
 	}

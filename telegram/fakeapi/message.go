@@ -176,15 +176,12 @@ func (b *Bot) sendMessage(p parameters) (any, *refusal) {
 	return b.send(p, &Message{Text: text, Entities: entities})
 }
 
-func (b *Bot) sendPhoto(p parameters) (any, *refusal) {
-	return b.sendFile(p, "photo", func(m *Message, file string) { m.Photo = file })
+// fileSender is the method that sends a kind of file: photo, document, video and so on.
+func fileSender(kind string) method {
+	return func(b *Bot, p parameters) (any, *refusal) { return b.sendFile(p, kind) }
 }
 
-func (b *Bot) sendDocument(p parameters) (any, *refusal) {
-	return b.sendFile(p, "document", func(m *Message, file string) { m.Document = file })
-}
-
-func (b *Bot) sendFile(p parameters, name string, put func(*Message, string)) (any, *refusal) {
+func (b *Bot) sendFile(p parameters, name string) (any, *refusal) {
 	if _, problem := b.writable(p); problem != nil {
 		return nil, problem
 	}
@@ -196,8 +193,10 @@ func (b *Bot) sendFile(p parameters, name string, put func(*Message, string)) (a
 	if problem != nil {
 		return nil, problem
 	}
-	m := &Message{Text: text, Entities: entities}
-	put(m, file)
+	m := &Message{Text: text, Entities: entities, Photo: file}
+	if name != "photo" {
+		m.Photo, m.File, m.FileKind = "", file, name
+	}
 	return b.send(p, m)
 }
 
@@ -277,7 +276,7 @@ func (b *Bot) editMessageText(p parameters) (any, *refusal) {
 	if problem != nil {
 		return nil, problem
 	}
-	if m.Photo != "" || m.Document != "" || m.Invoice != nil {
+	if m.Photo != "" || m.File != "" || m.Invoice != nil {
 		return nil, bad("there is no text in the message to edit")
 	}
 	text, entities, problem := written(p, "text", maxText)
@@ -295,7 +294,7 @@ func (b *Bot) editMessageCaption(p parameters) (any, *refusal) {
 	if problem != nil {
 		return nil, problem
 	}
-	if m.Photo == "" && m.Document == "" {
+	if m.Photo == "" && m.File == "" {
 		return nil, bad("there is no caption in the message to edit")
 	}
 	text, entities, problem := written(p, "caption", maxCaption)
@@ -390,6 +389,21 @@ func (b *Bot) getChat(p parameters) (any, *refusal) {
 		return nil, bad("chat not found")
 	}
 	return r.chat, nil
+}
+
+func (b *Bot) getChatMember(p parameters) (any, *refusal) {
+	r, user := b.rooms[p.number("chat_id")], p.number("user_id")
+	switch {
+	case r == nil:
+		return nil, bad("chat not found")
+	case user == b.profile.ID && r.blocked:
+		return map[string]any{"status": "kicked", "user": b.profile, "until_date": 0}, nil
+	case user == b.profile.ID:
+		return map[string]any{"status": "member", "user": b.profile}, nil
+	case b.server.users[user] == nil:
+		return nil, bad("PARTICIPANT_ID_INVALID")
+	}
+	return map[string]any{"status": "member", "user": b.server.users[user]}, nil
 }
 
 func (b *Bot) getFile(p parameters) (any, *refusal) {

@@ -145,6 +145,9 @@ func (e Entry) String() string {
 	if e.Text != "" {
 		line += fmt.Sprintf(" %q", e.Text)
 	}
+	if e.Fault != "" {
+		line += " [" + string(e.Fault) + "]"
+	}
 	if e.Problem != "" {
 		line += " (" + e.Problem + ")"
 	}
