@@ -148,6 +148,7 @@ func TestADeclinedOrUnansweredPaymentChargesNothing(t *testing.T) {
 	if !errors.As(err, &declined) || declined.Message != "Nothing is left" {
 		t.Errorf("declined: %v", err)
 	}
+	w.drained()
 	w.post("deleteWebhook", "", "")
 	failed := make(chan error, 1)
 	link := w.link("order", 5, 0)
