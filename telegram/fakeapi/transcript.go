@@ -154,14 +154,11 @@ func (e Entry) String() string {
 	return line
 }
 
-// Follow tells what happens from now on, in order, until the context ends or the stand-in is closed.
+// Follow tells what has happened and then what happens, in order, until the context ends or the stand-in is closed.
 func (s *Server) Follow(ctx context.Context, tell func(Entry)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	last := 0
-	if len(s.transcript) > 0 {
-		last = s.transcript[len(s.transcript)-1].Number
-	}
 	for {
 		newer := func() int { return slices.IndexFunc(s.transcript, func(e Entry) bool { return e.Number > last }) }
 		if s.until(ctx, func() bool { return len(s.transcript) > 0 && s.transcript[len(s.transcript)-1].Number > last }) != nil {
