@@ -42,7 +42,12 @@ func (s *Shop) hurry() {
 func (s *Shop) refunds(ctx context.Context) {
 	again := time.NewTicker(s.options.Retry)
 	defer again.Stop()
+	next := time.Time{} // when notes are pruned
 	for {
+		if now := s.now(); !now.Before(next) {
+			next = now.Add(pruneNotesEvery)
+			s.prune(ctx, now)
+		}
 		if err := s.Refunds(ctx); err != nil && ctx.Err() == nil {
 			s.kit.log().Warn("refunds that were asked for could not be looked up and will be tried again", "bot", s.kit.options.Bot, "error", err)
 		}
@@ -51,6 +56,28 @@ func (s *Shop) refunds(ctx context.Context) {
 			return
 		case <-again.C:
 		case <-s.wake:
+		}
+	}
+}
+
+// How often and how long notes of the shop are kept. Receipts stay: they are a person's numbers for questions.
+const (
+	pruneNotesEvery = time.Hour
+	keepOffered     = 2 * orderAgainFor
+	keepRenewals    = 90 * 24 * time.Hour
+)
+
+// prune removes notes that nothing can ask for any more.
+func (s *Shop) prune(ctx context.Context, now time.Time) {
+	for prefix, keep := range map[string]time.Duration{offeredPrefix: keepOffered, toldRenewal: keepRenewals} {
+		for {
+			pruned, err := s.kit.options.Notes.PruneNotes(ctx, s.kit.options.Bot, prefix, now.Add(-keep), pruneChunk)
+			if err != nil && ctx.Err() == nil {
+				s.kit.log().Warn("old notes of a bot could not be pruned and will be tried again", "bot", s.kit.options.Bot, "error", err)
+			}
+			if err != nil || pruned < pruneChunk {
+				break
+			}
 		}
 	}
 }

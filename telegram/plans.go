@@ -113,8 +113,10 @@ type offered struct {
 	SentAt    time.Time       `json:"sent_at,omitzero"`
 }
 
+const offeredPrefix = "offered:"
+
 func offeredKey(account string, product *holdfast.Product) string {
-	return "offered:" + account + ":" + product.Name
+	return offeredPrefix + account + ":" + product.Name
 }
 
 // show sends an invoice for an offer, or, for a subscription, which only links can make, a card with a button that pays.

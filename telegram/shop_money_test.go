@@ -216,6 +216,19 @@ func TestARefundIsAskedForUntilTelegramAnswersAndTakesBackOnce(t *testing.T) {
 	}
 }
 
+func TestAPaymentThatTelegramHasRefundedAlreadyIsTakenBackHere(t *testing.T) {
+	m := openMarket(t)
+	ann, operator := m.customer(1, "en"), m.customer(boss, "en")
+	paid := ann.buys("100 credits: 100 Stars", "100 credits", "Thank you!")
+	if err := m.bot.RecordRefund(paid.ChargeID); err != nil { // and no update tells it
+		t.Fatal(err)
+	}
+	before := ann.Last().ID
+	operator.asks("/refund "+paid.ChargeID, "Telegram has refunded the payment")
+	ann.sees(before, "The payment was refunded")
+	m.has(1, 3)
+}
+
 func TestARefundThatTelegramRefusesTakesNothingBackAndIsNotTriedAgain(t *testing.T) {
 	m := openMarket(t)
 	ann, operator := m.customer(1, "en"), m.customer(boss, "en")

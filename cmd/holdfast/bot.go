@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -262,17 +263,46 @@ func (h *botHouse) server(scrape http.Handler) *http.Server {
 		routes.Handle("POST "+b.settings.webhookPath(), b.inbox)
 	}
 	routes.Handle("GET /metrics", scrape)
-	routes.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {
-		if err := h.engine.Ready(r.Context()); err != nil {
-			http.Error(w, "the database cannot be used", http.StatusServiceUnavailable)
-			return
-		}
-		_, _ = fmt.Fprintln(w, "ok")
-	})
+	routes.HandleFunc("GET /healthz", h.health)
 	return &http.Server{
 		Handler: routes, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: 30 * time.Second,
 		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 32 << 10, ErrorLog: slog.NewLogLogger(h.log.Handler(), slog.LevelDebug),
 	}
+}
+
+// botHealth is how a bot stands: how many updates wait to be handled, since when, and how many were set aside.
+type botHealth struct {
+	Bot     string     `json:"bot"`
+	Waiting int64      `json:"waiting"`
+	Failed  int64      `json:"failed"`
+	Oldest  *time.Time `json:"oldest,omitempty"`
+}
+
+// health says whether the process can work, and what waits in it.
+func (h *botHouse) health(w http.ResponseWriter, r *http.Request) {
+	err := h.engine.Ready(r.Context())
+	var counts []store.UpdateCount
+	if err == nil {
+		counts, err = h.notes.UpdateCounts(r.Context())
+	}
+	if err != nil {
+		http.Error(w, "the database cannot be used", http.StatusServiceUnavailable)
+		return
+	}
+	told := make([]botHealth, len(h.bots))
+	for i, b := range h.bots {
+		told[i].Bot = b.settings.Name
+		for _, count := range counts {
+			if count.Bot == b.settings.id {
+				told[i].Waiting, told[i].Failed = count.Waiting, count.Failed
+				if !count.Oldest.IsZero() {
+					told[i].Oldest = &count.Oldest
+				}
+			}
+		}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(map[string]any{"status": "ok", "bots": told})
 }
 
 // serve runs everything until ctx ends: first the edges stop, then what they need.

@@ -166,7 +166,7 @@ func TestABotIsStartedWithATokenAndSellsAndWorks(t *testing.T) {
 			if calls := s.provider.Calls(); len(calls) != 3 || s.provider.Worked() != 3 {
 				t.Errorf("the provider was asked %d times and worked %d times", len(calls), s.provider.Worked())
 			}
-			for path, contains := range map[string]string{"/healthz": "ok", "/metrics": "holdfast_"} {
+			for path, contains := range map[string]string{"/healthz": `"waiting":0`, "/metrics": "holdfast_"} {
 				response, err := http.Get(process.url + path)
 				if err != nil {
 					t.Fatal(err)
@@ -208,6 +208,110 @@ func TestABotKilledAmongPaymentsGrantsEachOnceAndTellsIt(t *testing.T) {
 		t.Errorf("exit %d\n%s", code, process.notes)
 	}
 	verified(t, db)
+}
+
+func TestABotKilledAtWorkAnswersOnceAndChargesOnce(t *testing.T) {
+	t.Parallel()
+	s, db := newBotStage(t), database(t)
+	process := s.start(db)
+	ann := s.talker(process, s.bot, 1, "en")
+	release := s.provider.Hold()
+	asked := ann.Send("make this better")
+	s.until("the provider works", process, func() bool { return len(s.provider.Calls()) == 1 })
+	process.kill()
+	release()
+	process = s.start(db, "--provider-remembers-keys")
+	ann.process = process
+	ann.sees(asked, "make this better") // when the lease of the killed worker has lapsed
+	s.until("it is charged", process, func() bool {
+		return strings.Contains(ann.asks("/history", "Your latest requests").Text, "Done. Charged: 1 credit.")
+	})
+	ann.asks("/balance", "Available now: 2 credits.")
+	if got := s.provider.Worked(); got != 1 {
+		t.Errorf("the provider worked %d times", got)
+	}
+	answers := 0
+	for _, m := range ann.Messages() {
+		if m.From.IsBot && m.Text == "make this better" {
+			answers++
+		}
+		if _, live := m.Button("Cancel"); live {
+			t.Errorf("%q still has a button", m.Text)
+		}
+	}
+	if answers != 1 {
+		t.Errorf("the answer came %d times", answers)
+	}
+	if code := process.interrupt(); code != 0 {
+		t.Errorf("exit %d\n%s", code, process.notes)
+	}
+	verified(t, db)
+}
+
+// Everybody presses twice at the same moment, and is charged for what they get.
+func TestTwoHundredPeopleWhoPressTwiceAtOnceAreChargedForWhatTheyGet(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes a minute at Telegram's pace")
+	}
+	t.Parallel()
+	s, db := newBotStage(t), database(t)
+	process := s.start(db, "--at-once", "32")
+	const people = 200
+	them := make([]*fakeapi.Person, people)
+	for i := range people {
+		them[i] = s.bot.Person(fakeapi.User{ID: int64(1000 + i), FirstName: "Ann", LanguageCode: "en"})
+	}
+	s.bot.Hold()
+	for i := range people {
+		them[i].Send(fmt.Sprintf("one of %d", i))
+		them[i].Send(fmt.Sprintf("two of %d", i))
+	}
+	s.bot.Release()
+	// The plan lets one be active at a time: each person gets a result for it, and is refused the other or gets it later.
+	deadline, done := time.Now().Add(3*time.Minute), 0
+	for done < people && time.Now().Before(deadline) {
+		done = 0
+		for i, person := range them {
+			results, answered := 0, 0
+			for _, m := range person.Messages() {
+				switch {
+				case !m.From.IsBot:
+				case m.Text == fmt.Sprintf("one of %d", i), m.Text == fmt.Sprintf("two of %d", i):
+					results++
+					answered++
+				case strings.Contains(m.Text, "Please wait"), strings.Contains(m.Text, "No free requests"):
+					answered++
+				}
+			}
+			if answered == 2 && results > 0 {
+				done++
+			}
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	if done != people {
+		t.Fatalf("%d of %d people have their answers\n%s", done, people, process.notes)
+	}
+	if code := process.interrupt(); code != 0 {
+		t.Errorf("exit %d\n%s", code, process.notes)
+	}
+	verified(t, db)
+	for i, person := range them {
+		if i%10 != 0 { // a look at each would take longer than the rest; the ledger of all of them adds up
+			continue
+		}
+		results := 0
+		for _, m := range person.Messages() {
+			if m.From.IsBot && (m.Text == fmt.Sprintf("one of %d", i) || m.Text == fmt.Sprintf("two of %d", i)) {
+				results++
+			}
+		}
+		out, notes, code := holdfast(t, "account", "show", fmt.Sprintf("telegram:%d", 1000+i), "--db", db)
+		want := fmt.Sprintf("available %d, reserved 0", 3-results)
+		if words := strings.Join(strings.Fields(out), " "); code != 0 || !strings.Contains(words, want) || !strings.Contains(words, "active 0 of 1") {
+			t.Errorf("person %d got %d results, wanted %q: %s%s", i, results, want, out, notes)
+		}
+	}
 }
 
 func TestSeveralBotsRunInOneProcessAndKeepTheirPeopleApart(t *testing.T) {
