@@ -245,6 +245,7 @@ func (c *customer) chooses(button, title string) (link string) {
 
 func (c *customer) taps(message int, button, title string) (link string) {
 	c.m.t.Helper()
+	before := c.Last().ID
 	tap, err := c.Tap(message, button)
 	if err != nil {
 		c.m.t.Fatalf("%v\n%s", err, c.screen())
@@ -254,7 +255,7 @@ func (c *customer) taps(message int, button, title string) (link string) {
 	}
 	shown, err := c.Await(c.m.within(), func(got fakeapi.Message) bool {
 		sells := got.Invoice != nil || len(got.Keyboard) > 0 && got.Keyboard[0][0].URL != ""
-		return got.ID > message && sells && (strings.Contains(got.Text, title) || got.Invoice != nil && strings.Contains(got.Invoice.Title, title))
+		return got.ID > before && sells && (strings.Contains(got.Text, title) || got.Invoice != nil && strings.Contains(got.Invoice.Title, title))
 	})
 	if err != nil {
 		c.m.t.Fatalf("%q is not offered: %v\n%s", title, err, c.screen())
