@@ -132,6 +132,7 @@ func (s *Shop) show(ctx context.Context, turn *Turn, offer message.Offer) error 
 	case s.now().Sub(order.SentAt) < sentJustNow:
 		return nil
 	}
+	order.SentAt = s.now()
 	title, description := s.texts().Invoice(turn.Reader, s.kit.catalog(), offer)
 	invoice := botapi.Invoice{
 		Title: title, Description: description, Payload: order.Reference, Stars: int64(order.Price), Subscription: offer.Recurring,
@@ -153,7 +154,6 @@ func (s *Shop) show(ctx context.Context, turn *Turn, offer message.Offer) error 
 	if err != nil {
 		return err
 	}
-	order.SentAt = s.now()
 	return s.kit.keep(ctx, key, order)
 }
 
