@@ -68,6 +68,8 @@ type stage struct {
 
 	ctx     context.Context // of the bot's run
 	stop    context.CancelFunc
+	serving context.CancelFunc // ends the engine
+	served  chan struct{}      // closed when it has ended
 	parts   sync.WaitGroup
 	leaving chan struct{} // closed when the bot is stopped: work that nobody ends ends then
 }
@@ -232,12 +234,14 @@ func (s *stage) start(parts ...part) *stage {
 		Refuse: func(ctx context.Context, u inbox.Update) error { return s.kit.Refuse(ctx, u.Raw) },
 	})
 	relay := telegram.Relay(s.database, outbox.Options{Every: 5 * time.Millisecond, Holder: "stage", Logger: s.options.Logger}, s.kit)
-	serving, served := context.WithCancel(context.Background()) // the engine ends last
-	s.parts.Go(func() {
-		<-ctx.Done()
-		served()
-	})
-	go func() { _ = s.engine.Serve(serving) }()
+	serving, served := context.WithCancel(context.Background()) // the engine ends last: ends are told to it
+	s.serving, s.served = served, make(chan struct{})
+	go func() {
+		defer close(s.served)
+		if err := s.engine.Serve(serving); err != nil {
+			s.Errorf("the engine ended: %v", err)
+		}
+	}()
 	s.run(func(ctx context.Context) error { return in.Poll(ctx, client) })
 	s.run(in.Run)
 	s.run(relay.Run)
@@ -266,6 +270,8 @@ func (s *stage) end() {
 	close(s.leaving)
 	s.stop()
 	s.parts.Wait()
+	s.serving()
+	<-s.served
 	s.stop = nil
 }
 
