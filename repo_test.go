@@ -308,6 +308,9 @@ var arrows = map[string][]string{
 	"examples/run":    {".", "engine", "catalog", "store/sqlite"},
 	"examples/web":    {".", "engine", "client"},
 	"examples/worker": {".", "engine", "client"},
+	"examples/telegram": {
+		".", "engine", "catalog", "message", "outbox", "store/sqlite", "telegram", "telegram/botapi", "telegram/inbox",
+	},
 
 	"store/sqlite/migration":   {},
 	"store/postgres/migration": {},

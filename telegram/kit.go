@@ -65,9 +65,10 @@ type Kit struct {
 	commands map[string]Handler
 	buttons  map[string]Handler
 	kinds    map[Kind]Handler
-	people   keyed // one change of a person's note at a time
-	turns    keyed // one turn of an intention at a time
-	statuses keyed // one change of a reservation's messages at a time
+	people   keyed          // one change of a person's note at a time
+	turns    keyed          // one turn of an intention at a time
+	statuses keyed          // one change of a reservation's messages at a time
+	leaving  sync.WaitGroup // status messages that are being taken away
 	after    func(time.Duration) <-chan time.Time
 
 	listening    sync.Mutex

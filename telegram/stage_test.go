@@ -68,8 +68,8 @@ type stage struct {
 
 	ctx     context.Context // of the bot's run
 	stop    context.CancelFunc
-	serving context.CancelFunc // ends the engine
-	served  chan struct{}      // closed when it has ended
+	stops   []context.CancelFunc // of the engines
+	engines sync.WaitGroup
 	parts   sync.WaitGroup
 	leaving chan struct{} // closed when the bot is stopped: work that nobody ends ends then
 }
@@ -201,6 +201,7 @@ type part int
 const (
 	everything part = iota
 	withoutWorkers
+	withoutRelay
 )
 
 // start runs the bot.
@@ -208,47 +209,59 @@ func (s *stage) start(parts ...part) *stage {
 	s.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	s.ctx, s.stop, s.leaving = ctx, stop, make(chan struct{})
-	s.engine = engine.New(s.database, engine.Options{Catalog: func(string) *holdfast.Catalog { return s.catalog }, Logger: s.options.Logger})
 	client, err := botapi.New(botapi.Options{Token: botToken, URL: s.server.URL, Limiter: botapi.NewLimiterOf(s.limits), Logger: s.options.Logger})
 	if err != nil {
 		s.Fatal(err)
 	}
-	options := s.options
-	options.Engine, options.API = s.engine, client
-	if s.around != nil {
-		options.Engine = s.around(s.engine)
-	}
-	if s.kit, err = telegram.New(options); err != nil {
-		s.Fatal(err)
-	}
-	if s.after != nil {
-		s.kit.SetAfter(s.after)
-	}
-	s.prepare(s.kit)
+	s.engine, s.kit = s.process(client)
 	take := func(ctx context.Context, u inbox.Update) error {
 		_, err := s.kit.Take(ctx, u.Raw)
 		return err
 	}
 	in := inbox.New(inbox.Options{
-		Store: s.database, Bot: options.Bot, Handle: take, Every: 20 * time.Millisecond, Logger: s.options.Logger,
+		Store: s.database, Bot: s.options.Bot, Handle: take, Every: 20 * time.Millisecond, Logger: s.options.Logger,
 		Refuse: func(ctx context.Context, u inbox.Update) error { return s.kit.Refuse(ctx, u.Raw) },
 	})
-	relay := telegram.Relay(s.database, outbox.Options{Every: 5 * time.Millisecond, Holder: "stage", Logger: s.options.Logger}, s.kit)
-	serving, served := context.WithCancel(context.Background()) // the engine ends last: ends are told to it
-	s.serving, s.served = served, make(chan struct{})
-	go func() {
-		defer close(s.served)
-		if err := s.engine.Serve(serving); err != nil {
-			s.Errorf("the engine ended: %v", err)
-		}
-	}()
 	s.run(func(ctx context.Context) error { return in.Poll(ctx, client) })
 	s.run(in.Run)
-	s.run(relay.Run)
+	if !slices.Contains(parts, withoutRelay) {
+		s.relay(s.kit)
+	}
 	if !slices.Contains(parts, withoutWorkers) {
 		s.work()
 	}
 	return s
+}
+
+// process makes an engine that serves, and the kit on it, as every process of the bot has them.
+func (s *stage) process(client *botapi.Client) (*engine.Engine, *telegram.Kit) {
+	s.Helper()
+	e := engine.New(s.database, engine.Options{Catalog: func(string) *holdfast.Catalog { return s.catalog }, Logger: s.options.Logger})
+	options := s.options
+	options.Engine, options.API = e, client
+	if s.around != nil {
+		options.Engine = s.around(e)
+	}
+	kit, err := telegram.New(options)
+	if err != nil {
+		s.Fatal(err)
+	}
+	if s.after != nil {
+		kit.SetAfter(s.after)
+	}
+	s.prepare(kit)
+	serving, stop := context.WithCancel(context.Background()) // engines end last: ends are told to them
+	s.stops = append(s.stops, stop)
+	s.engines.Go(func() {
+		if err := e.Serve(serving); err != nil {
+			s.Errorf("the engine ended: %v", err)
+		}
+	})
+	return e, kit
+}
+
+func (s *stage) relay(kit *telegram.Kit) {
+	s.run(telegram.Relay(s.database, outbox.Options{Every: 5 * time.Millisecond, Holder: "stage", Logger: s.options.Logger}, kit).Run)
 }
 
 // work lets the bot's workers begin.
@@ -270,9 +283,11 @@ func (s *stage) end() {
 	close(s.leaving)
 	s.stop()
 	s.parts.Wait()
-	s.serving()
-	<-s.served
-	s.stop = nil
+	for _, stop := range s.stops {
+		stop()
+	}
+	s.engines.Wait()
+	s.stop, s.stops = nil, nil
 }
 
 func (s *stage) person(id int64, language string) *fakeapi.Person {

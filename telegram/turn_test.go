@@ -215,6 +215,8 @@ type unruly struct {
 	telegram.Engine
 	fail atomic.Pointer[engine.Error] // of the next reserve
 	lost atomic.Bool                  // it is done nevertheless
+
+	noCommits atomic.Int64 // how many commits are lost
 }
 
 func (u *unruly) Submit(ctx context.Context, command holdfast.Command) (holdfast.Outcome, error) {
@@ -225,6 +227,9 @@ func (u *unruly) Submit(ctx context.Context, command holdfast.Command) (holdfast
 			}
 			return holdfast.Outcome{}, err
 		}
+	}
+	if _, commit := command.Do.(holdfast.Commit); commit && u.noCommits.Add(-1) >= 0 {
+		return holdfast.Outcome{}, &engine.Error{Code: engine.Internal}
 	}
 	return u.Engine.Submit(ctx, command)
 }

@@ -511,6 +511,30 @@ func TestRepeatAfterARefusalIsAnotherIntentionAndTwoTapsOnItAreOne(t *testing.T)
 	equal(t, "charged", s.charged(42), 2)
 }
 
+// What a crash between delivery and charge comes to: the charge is lost, and the job is given away again.
+func TestAResultThatWasDeliveredIsNotDeliveredAgainByTheNextAttempt(t *testing.T) {
+	s := newStage(t)
+	var u *unruly
+	s.around = func(e telegram.Engine) telegram.Engine {
+		u = &unruly{Engine: e}
+		return u
+	}
+	s.start()
+	ann := s.person(42, "en")
+	ann.Send("dear sir")
+	j := s.begun()
+	u.noCommits.Store(1)
+	j.succeed("Dear Sir,")
+	s.shows(ann, "Dear Sir,")
+	equal(t, "charged", s.charged(42), 1)
+	if r := s.reservations(42)[0]; r.Attempts != 2 {
+		t.Errorf("it took %d attempts, so this test shows nothing", r.Attempts)
+	}
+	s.settled()
+	equal(t, "results", len(s.server.Transcript().Where(fakeapi.Shown("Dear Sir,"))), 1)
+	equal(t, "times that it was worked again", len(s.jobs), 0)
+}
+
 func TestAnUpdateThatComesAgainStartsNothingAgain(t *testing.T) {
 	s := newStage(t)
 	s.start()
@@ -669,9 +693,12 @@ func TestAWorkersFailureThatMayPassPutsTheJobBackWithItsButton(t *testing.T) {
 	j := s.begun()
 	s.shows(ann, "Working on it…")
 	j.fail(errors.New("the provider is overloaded"))
-	again := s.shows(ann, "In the queue…")
-	equal(t, "the message", again.ID, status.ID)
-	equal(t, "buttons", buttons(again), []string{"Cancel"})
+	// It is so for a second, and then the next attempt begins.
+	queued := fakeapi.Shown("In the queue…").Of(status.ID)
+	s.until("it waits again", func() bool { return len(s.server.Transcript().Where(queued)) == 2 })
+	if again := s.server.Transcript().Where(queued)[1]; !strings.Contains(again.Parameters["reply_markup"], `"cancel:`) {
+		t.Errorf("it waits again without a Cancel button: %v", again.Parameters)
+	}
 	s.begun().succeed("Dear Sir,")
 	s.shows(ann, "Dear Sir,")
 	equal(t, "charged", s.charged(42), 1)
@@ -699,6 +726,48 @@ func TestTheCoresNoticesReachThePerson(t *testing.T) {
 	if err := transcript.NeverAfter(fakeapi.Shown("Dear Sir,"), fakeapi.Shown("Little is left.")); err != nil {
 		t.Error(err)
 	}
+}
+
+// One process takes the updates, another one does the work and tells what became of it.
+func TestSeveralProcessesOfABotTellEverythingOnce(t *testing.T) {
+	s := newStage(t)
+	s.start(withoutWorkers, withoutRelay)
+	client, err := botapi.New(botapi.Options{Token: botToken, URL: s.server.URL, Logger: s.options.Logger})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, other := s.process(client)
+	s.relay(other)
+	bob := s.person(42, "en") // before the workers begin, so that it can be cancelled
+	bob.Send("dear sir")
+	s.tap(bob, s.shows(bob, "In the queue…").ID, "Cancel")
+	s.run(other.Run)
+	go func() {
+		for j := range s.jobs {
+			j.succeed("the result")
+		}
+	}()
+	t.Cleanup(func() { s.end(); close(s.jobs) })
+	var people []*fakeapi.Person
+	for i := range 20 {
+		people = append(people, s.person(int64(100+i), "en"))
+		people[i].Send("dear sir")
+	}
+	for _, p := range people {
+		s.shows(p, "the result")
+		equal(t, "charged", s.charged(p.ID()), 1)
+	}
+	s.settled()
+	s.until("nothing is left to be told", func() bool { return len(s.notes("later:")) == 0 && len(s.notes("work:")) == 0 })
+	for _, p := range people {
+		for _, m := range p.Messages() {
+			if m.From.IsBot && m.Text != "the result" {
+				t.Errorf("%d is left with %q", p.ID(), m.Text)
+			}
+		}
+	}
+	equal(t, "results", len(s.server.Transcript().Where(fakeapi.Shown("the result"))), len(people))
+	equal(t, "times that the cancel was told", len(s.server.Transcript().Where(fakeapi.Shown("The request was cancelled."))), 1)
 }
 
 // A crowd that presses twice at once: everybody asks twice for the same by a button, and Telegram tells of half of it twice.

@@ -46,6 +46,9 @@ func Run(ctx context.Context, kits ...*Kit) error {
 		running.Go(func() { c.run(ctx) })
 	}
 	running.Wait()
+	for _, k := range kits {
+		k.leaving.Wait()
+	}
 	return nil
 }
 
@@ -178,13 +181,16 @@ func (k *Kit) work(ctx context.Context, job *jobs.Job, p Prompt) (err error) {
 		return k.undelivered(ctx, p, err)
 	}
 	settling, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellFor)
-	defer cancel()
 	if err := k.keep(settling, donePrefix+ref, came); err != nil {
 		k.log().Warn("that a result was delivered could not be noted; a crash now would deliver it twice", "bot", k.options.Bot, "reservation", ref, "error", err)
 	}
-	if err := k.vanish(settling, ref); err != nil { // its end will take it away
-		k.log().Info("a status message could not be taken away yet", "bot", k.options.Bot, "reservation", ref, "error", err)
-	}
+	// Beside the charge, which it must not hold up: whoever has the result may ask for the next one.
+	k.leaving.Go(func() {
+		defer cancel()
+		if err := k.vanish(settling, ref); err != nil { // its end will take it away
+			k.log().Info("a status message could not be taken away yet", "bot", k.options.Bot, "reservation", ref, "error", err)
+		}
+	})
 	return nil
 }
 
