@@ -73,24 +73,34 @@ func (t *Turn) Ask(ctx context.Context, ask Ask) (holdfast.Outcome, error) {
 	if err != nil {
 		return holdfast.Outcome{}, fmt.Errorf("write a job: %w", err)
 	}
-	parts := []string{}
+	var parts []string
 	if ask.Part != "" {
 		parts = append(parts, ask.Part)
 	}
-	key := t.Key(parts...)
-	// Two taps at once: the second finds what the first has done, and not half of it.
-	unlock := k.turns.lock(t.Account + " " + key)
-	defer unlock()
-	outcome, err := k.submit(ctx, t.Account, holdfast.Command{Key: key, Do: holdfast.Reserve{
+	command := holdfast.Command{Key: t.Key(parts...), Do: holdfast.Reserve{
 		Feature: ask.Feature, Quantity: ask.Quantity, Usage: ask.Usage, Surface: k.options.Surface,
 		Metadata: metadataOf(prompt), Job: &holdfast.JobRequest{Payload: string(payload)},
-	}})
+	}}
+	// Two taps at once: the second finds what the first has done, and not half of it.
+	unlock := k.turns.lock(t.Account + " " + command.Key)
+	defer unlock()
+	outcome, err := k.submit(ctx, t.Account, command)
+	if err == nil && outcome.Reason != "" && outcome.Replayed {
+		var told bool
+		if outcome, told, err = t.refusedBefore(ctx, command, outcome); told {
+			t.done.Refused = outcome.Reason
+			return outcome, t.Answer(ctx, t.Text(message.TakenAlready, nil))
+		}
+	}
 	if err != nil {
 		return outcome, err
 	}
 	if outcome.Reason != "" {
 		t.done.Refused = outcome.Reason
-		return outcome, t.refused(ctx, ask, prompt, outcome)
+		if err := t.refused(ctx, ask, prompt, outcome); err != nil {
+			return outcome, err
+		}
+		return outcome, k.keep(ctx, refusedPrefix+command.Key, t.User.ID)
 	}
 	// From here on the work goes on by itself, and its end will be told, whatever becomes of this turn.
 	t.asked = true
@@ -115,6 +125,28 @@ func (t *Turn) Ask(ctx context.Context, ask Ask) (holdfast.Outcome, error) {
 		return outcome, t.Answer(telling, t.Text(message.TakenAlready, nil))
 	}
 	return outcome, nil
+}
+
+// refusedPrefix begins the notes of refusals that were told, by the key of the intention.
+const refusedPrefix = "refused:"
+
+// sameTap is how far apart two taps on a button may be to be one.
+const sameTap = 5 * time.Second
+
+// refusedBefore looks at a refusal that is answered again: told says that the person knows of it. Whoever presses a button later
+// than by mistake wants to know how it is now: that is decided afresh.
+func (t *Turn) refusedBefore(ctx context.Context, command holdfast.Command, outcome holdfast.Outcome) (now holdfast.Outcome, told bool, err error) {
+	k := t.kit
+	n, told, err := k.options.Notes.Note(ctx, k.options.Bot, refusedPrefix+command.Key)
+	if err != nil || !told {
+		return outcome, false, err
+	}
+	if t.Update.Callback == nil || k.options.Engine.Now().Sub(n.At) < sameTap {
+		return outcome, true, nil
+	}
+	command.RetryRefused = true
+	outcome, err = k.submit(ctx, t.Account, command)
+	return outcome, false, err
 }
 
 // tellFor bounds how long a person is tried to be told what was decided already.
@@ -163,7 +195,6 @@ func (k *Kit) promptOf(r *holdfast.Reservation) (p Prompt, ok bool) {
 type repeat struct {
 	Ask    Ask    `json:"ask"`
 	Prompt Prompt `json:"prompt"`
-	Spent  bool   `json:"spent,omitempty"` // what came of it has been told
 }
 
 func repeatKey(nonce string) string { return "repeat:" + nonce }
@@ -182,15 +213,6 @@ func (k *Kit) offer(ctx context.Context, reader message.Reader, ask Ask, prompt 
 // refused tells why nothing was reserved, with the buttons that help.
 func (t *Turn) refused(ctx context.Context, ask Ask, prompt Prompt, outcome holdfast.Outcome) error {
 	k := t.kit
-	if outcome.Replayed && t.repeats != nil { // the first tap may have been told while this one waited
-		now, _, err := note[repeat](ctx, k, repeatKey(t.Argument))
-		if err != nil {
-			return err
-		}
-		if now.Spent {
-			return t.Answer(ctx, t.Text(message.TakenAlready, nil))
-		}
-	}
 	text := t.Detail(outcome)
 	keyboard, err := k.helpful(ctx, t.Reader, ask, prompt, outcome)
 	if err != nil {
@@ -206,11 +228,10 @@ func (t *Turn) refused(ctx context.Context, ask Ask, prompt Prompt, outcome hold
 	if err := t.Answer(ctx, ""); err != nil {
 		return err
 	}
-	if err := t.Edit(ctx, text, keyboard); err != nil && !errors.Is(err, botapi.ErrNoMessage) {
+	if err := t.Edit(ctx, text, keyboard); !errors.Is(err, botapi.ErrNoMessage) {
 		return err
 	}
-	t.repeats.Spent = true
-	return k.keep(ctx, repeatKey(t.Argument), t.repeats)
+	return nil
 }
 
 // helpful is the keyboard under a refusal: what can be done about it.

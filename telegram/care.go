@@ -126,7 +126,7 @@ func (k *Kit) each(ctx context.Context, prefix string, do func(store.Note) error
 // prune removes notes that nothing can ask for any more.
 func (k *Kit) prune(ctx context.Context, now time.Time) error {
 	for prefix, keep := range map[string]time.Duration{
-		"repeat:": keepButtons, "draft:": keepDrafts, eventPrefix: keepTold, toldPrefix: keepTold, donePrefix: keepTold, resultPrefix: keepButtons,
+		"repeat:": keepButtons, refusedPrefix: keepButtons, "draft:": keepDrafts, eventPrefix: keepTold, toldPrefix: keepTold, donePrefix: keepTold, resultPrefix: keepButtons,
 	} {
 		for {
 			pruned, err := k.options.Notes.PruneNotes(ctx, k.options.Bot, prefix, now.Add(-keep), pruneChunk)

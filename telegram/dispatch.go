@@ -56,7 +56,7 @@ func (k *Kit) Take(ctx context.Context, raw []byte) (Done, error) {
 	handle := k.route(t)
 	if handle == nil {
 		if u.Kind == KindCallback { // a button of former times
-			handle = func(ctx context.Context, t *Turn) error { return t.Answer(ctx, t.Text(message.ButtonSpent, nil)) }
+			handle = func(ctx context.Context, t *Turn) error { return t.spent(ctx) }
 		} else {
 			return done, nil
 		}
@@ -131,7 +131,7 @@ func (k *Kit) routeMessage(t *Turn) Handler {
 	command, argument, isCommand := parseCommand(m.Words(), k.options.Username)
 	if isCommand {
 		t.Argument = argument
-		if handle := k.commands[command]; handle != nil {
+		if handle := k.commands[command]; handle != nil && command != "" {
 			return handle
 		}
 	}
@@ -144,13 +144,13 @@ func (k *Kit) routeMessage(t *Turn) Handler {
 			return func(ctx context.Context, t *Turn) error { return k.askFor(ctx, t, f, m.Words()) }
 		}
 	}
-	if isCommand && !m.Chat.Private() && !k.addressed(m) {
-		return nil // it may be another bot's
+	if !k.addressed(m) {
+		return nil // people talk to each other, and to other bots
 	}
 	return k.kinds[KindMessage]
 }
 
-// parseCommand reads /name@bot and what follows it. It is none where it names another bot.
+// parseCommand reads /name@bot and what follows it. One for another bot has no name here.
 func parseCommand(text, username string) (name, argument string, isCommand bool) {
 	rest, slash := strings.CutPrefix(text, "/")
 	if !slash {
@@ -162,9 +162,9 @@ func parseCommand(text, username string) (name, argument string, isCommand bool)
 	}
 	name, bot, named := strings.Cut(name, "@")
 	if named && username != "" && !strings.EqualFold(bot, username) {
-		return "", "", false
+		return "", "", true
 	}
-	return strings.ToLower(name), argument, name != ""
+	return strings.ToLower(name), argument, true
 }
 
 // addressed reports whether a message is meant for the bot: in private all are, in a group those that answer it or name it.

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-dev/holdfast"
@@ -73,6 +74,8 @@ type Kit struct {
 
 	listening    sync.Mutex
 	listensSince time.Time
+
+	troubledUntil atomic.Int64 // nanoseconds since 1970: until then Telegram is taken for unreachable
 }
 
 // Handler answers a command, a button, or an update of a kind. An error is logged once, and the person is told that it did
@@ -120,7 +123,8 @@ func (k *Kit) Command(name string, handle Handler) {
 func (k *Kit) Button(name string, handle Handler) { k.buttons[name] = handle }
 
 // On has updates of a kind answered that are neither commands nor buttons: those that tell of payments, for example. For
-// KindMessage it is called where no command and no feature has taken the message. Turn.Update.Raw is all of the update.
+// KindMessage it is called where no command and no feature has taken the message, in groups only where it addresses the bot.
+// Turn.Update.Raw is all of the update.
 func (k *Kit) On(kind Kind, handle Handler) { k.kinds[kind] = handle }
 
 // Feature lets people ask for a feature. Where several could take a message, the one that was registered first does.

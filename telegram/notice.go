@@ -69,7 +69,7 @@ func (k *Kit) publish(ctx context.Context, events []outbox.Event) error {
 		} else if told {
 			continue
 		}
-		if unhurried(e.Type) {
+		if unhurried(e.Type) || k.inTrouble() {
 			if err := k.putOff(ctx, e); err != nil {
 				return err
 			}
@@ -83,6 +83,7 @@ func (k *Kit) publish(ctx context.Context, events []outbox.Event) error {
 			return ctx.Err()
 		case isTelegrams(err):
 			if !errors.Is(err, errSoon) {
+				k.trouble(err)
 				k.log().Warn("a notice could not be sent and will be tried again", "bot", k.options.Bot, "event", e.ID, "kind", e.Type, "error", err)
 			}
 			err = k.putOff(ctx, e)
@@ -138,6 +139,17 @@ func isTelegrams(err error) bool {
 	return err != nil && (botapi.Temporary(err) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errSoon))
 }
 
+// troubleFor is how long nothing else is tried after Telegram could not be reached: each try would take as long.
+const troubleFor = 5 * time.Second
+
+func (k *Kit) trouble(err error) {
+	if errors.Is(err, botapi.ErrUnavailable) || errors.Is(err, botapi.ErrUncertain) || errors.Is(err, context.DeadlineExceeded) {
+		k.troubledUntil.Store(k.options.Engine.Now().Add(troubleFor).UnixNano())
+	}
+}
+
+func (k *Kit) inTrouble() bool { return k.options.Engine.Now().UnixNano() < k.troubledUntil.Load() }
+
 // errSoon: another process may be telling it at this moment, where the person has pressed Cancel. If it does not, it is told
 // later.
 var errSoon = errors.New("the process in which it was cancelled may be telling it")
@@ -189,7 +201,7 @@ func (k *Kit) tellWork(ctx context.Context, kind holdfast.EventKind, ref string)
 		if r.Refunded == 0 {
 			return nil
 		}
-		return k.say(ctx, prompt, func(p Prompt) string { return k.detail(p, holdfast.Outcome{Reservation: r}) }, nil)
+		return k.tellRefund(ctx, r, prompt)
 	}
 	if r.Live() {
 		return nil
@@ -249,79 +261,69 @@ func endOf(r *holdfast.Reservation) string {
 // sendEnd sends how work has ended: whether it was charged, and, where it came to nothing, a button to ask again and the
 // number to name to support.
 func (k *Kit) sendEnd(ctx context.Context, ref string, r *holdfast.Reservation, prompt Prompt, t task, noted bool) error {
-	reader, err := k.readerOf(ctx, prompt)
+	to, err := k.asker(ctx, prompt)
 	if err != nil {
 		return err
 	}
+	text := k.detailFor(to.reader, r)
+	if r.State == holdfast.Committed || r.Cause == holdfast.CauseCancelled {
+		return k.say(ctx, to, prompt, text, nil)
+	}
+	text = joinLines(text, k.numberOf(to.reader, ref))
 	var keyboard botapi.Keyboard
-	failed := r.State != holdfast.Committed && r.Cause != holdfast.CauseCancelled
-	if noted && failed && r.LateAt.IsZero() && k.feature(t.Ask.Feature) != nil {
-		again, err := k.offer(ctx, reader, t.Ask, t.Prompt)
+	if noted && r.LateAt.IsZero() && k.feature(t.Ask.Feature) != nil {
+		again, err := k.offer(ctx, to.reader, t.Ask, t.Prompt)
 		if err != nil {
 			return err
 		}
 		keyboard = botapi.Keyboard{{again}}
 	}
-	return k.say(ctx, prompt, func(p Prompt) string {
-		text := k.options.Texts.Detail(reader, k.catalog(), holdfast.Outcome{Reservation: r}, k.options.Engine.Now())
-		if failed {
-			text = joinLines(text, k.options.Texts.Phrase(reader, message.WorkNumber, message.Blanks{"Number": ShortID(ref)}))
-		}
-		return text
-	}, keyboard)
+	return k.say(ctx, to, prompt, text, keyboard)
 }
 
 // tellDoubt tells that nobody knows yet, and takes the status message away: nothing can be cancelled.
 func (k *Kit) tellDoubt(ctx context.Context, ref string, r *holdfast.Reservation, prompt Prompt) error {
 	unlock := k.statuses.lock(ref)
 	defer unlock()
-	t, noted, err := note[task](ctx, k, taskPrefix+ref)
+	to, err := k.asker(ctx, prompt)
 	if err != nil {
 		return err
 	}
-	reader, err := k.readerOf(ctx, prompt)
-	if err != nil {
+	if err := k.say(ctx, to, prompt, joinLines(k.detailFor(to.reader, r), k.numberOf(to.reader, ref)), nil); err != nil {
 		return err
 	}
-	err = k.say(ctx, prompt, func(Prompt) string {
-		text := k.options.Texts.Detail(reader, k.catalog(), holdfast.Outcome{Reservation: r}, k.options.Engine.Now())
-		return joinLines(text, k.options.Texts.Phrase(reader, message.WorkNumber, message.Blanks{"Number": ShortID(ref)}))
-	}, nil)
-	if err != nil || !noted || t.Status == 0 {
-		return err
-	}
-	if err := k.remove(ctx, t); err != nil {
-		return err
-	}
-	t.Status = 0
-	return k.keep(ctx, taskPrefix+ref, t)
+	return k.vanishLocked(ctx, ref)
 }
 
-// readerOf is how to speak to whoever has asked for something, as their account says now.
-func (k *Kit) readerOf(ctx context.Context, p Prompt) (message.Reader, error) {
-	found, err := k.resolve(ctx, User{ID: p.User}, p.Private, false)
-	return found.reader, err
+// tellRefund tells that a charge was given back.
+func (k *Kit) tellRefund(ctx context.Context, r *holdfast.Reservation, prompt Prompt) error {
+	to, err := k.asker(ctx, prompt)
+	if err != nil {
+		return err
+	}
+	return k.say(ctx, to, prompt, k.detailFor(to.reader, r), nil)
+}
+
+func (k *Kit) detailFor(reader message.Reader, r *holdfast.Reservation) string {
+	return k.options.Texts.Detail(reader, k.catalog(), holdfast.Outcome{Reservation: r}, k.options.Engine.Now())
+}
+
+func (k *Kit) numberOf(reader message.Reader, ref string) string {
+	return k.options.Texts.Phrase(reader, message.WorkNumber, message.Blanks{"Number": ShortID(ref)})
+}
+
+// asker is who has asked for work, and how to speak to them, as their account says now.
+func (k *Kit) asker(ctx context.Context, p Prompt) (resolved, error) {
+	return k.resolve(ctx, User{ID: p.User}, p.Private, false)
 }
 
 // say sends a notice in answer to what was asked. A person who has blocked the bot is not told, and that is noted.
-func (k *Kit) say(ctx context.Context, p Prompt, text func(Prompt) string, keyboard botapi.Keyboard) error {
-	reader, err := k.readerOf(ctx, p)
-	if err != nil {
-		return err
-	}
-	p.Language = reader.Language
-	if reader.Location != nil {
-		p.TimeZone = reader.Location.String()
-	}
-	_, err = k.options.API.Send(ctx, botapi.Message{
-		Chat: p.Chat, Thread: p.Thread, ReplyTo: p.Message, Text: text(p), Keyboard: keyboard, AtLeastOnce: true,
+func (k *Kit) say(ctx context.Context, to resolved, p Prompt, text string, keyboard botapi.Keyboard) error {
+	_, err := k.options.API.Send(ctx, botapi.Message{
+		Chat: p.Chat, Thread: p.Thread, ReplyTo: p.Message, Text: text, Keyboard: keyboard, AtLeastOnce: true,
 	})
 	if errors.Is(err, botapi.ErrBlocked) {
-		found, problem := k.resolve(ctx, User{ID: p.User}, p.Private, false)
-		if problem != nil {
-			return problem
-		}
-		return k.gone(ctx, found.owner, p.Private)
+		return k.gone(ctx, to.owner, p.Private)
 	}
 	return err
 }
@@ -488,12 +490,13 @@ func (k *Kit) tellNote(ctx context.Context, n store.Note) error {
 		return fmt.Errorf("read the note %s: %w", n.Key, err)
 	}
 	now := k.options.Engine.Now()
-	if now.Before(l.Next) {
+	if now.Before(l.Next) || k.inTrouble() {
 		return nil
 	}
 	telling, cancel := context.WithTimeout(ctx, tellFor)
 	err := k.tell(telling, &l.Event)
 	cancel()
+	k.trouble(err)
 	switch l.Attempts++; {
 	case ctx.Err() != nil:
 		return ctx.Err()

@@ -409,6 +409,21 @@ func (s *stage) notes(prefix string) []string {
 	return keys
 }
 
+// age makes notes older than they are.
+func (s *stage) age(prefix string, by time.Duration) {
+	s.Helper()
+	notes, err := s.database.Notes(s.Context(), s.options.Bot, prefix, prefix, holdfast.MaxPage)
+	if err != nil || len(notes) == 0 {
+		s.Fatalf("there are no notes %q: %v", prefix, err)
+	}
+	for _, n := range notes {
+		n.At = n.At.Add(-by)
+		if err := s.database.PutNote(s.Context(), n); err != nil {
+			s.Fatal(err)
+		}
+	}
+}
+
 // post sends a message of the bot's with a button, besides the bot's own client and its limits.
 func (s *stage) post(chat int64, text, data string) (message int) {
 	s.Helper()

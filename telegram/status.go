@@ -98,11 +98,10 @@ func (k *Kit) open(ctx context.Context, ref string, outcome holdfast.Outcome, as
 		return false, err
 	}
 	if !first {
-		if t, _, err = note[task](ctx, k, taskPrefix+ref); err != nil || t.Status != 0 {
+		known := false
+		t, known, err = note[task](ctx, k, taskPrefix+ref)
+		if err != nil || !known || t.Status != 0 || k.options.Engine.Now().Sub(t.Opened) < opening {
 			return false, err
-		}
-		if k.options.Engine.Now().Sub(t.Opened) < opening {
-			return false, nil
 		}
 	}
 	r, over, err := k.over(ctx, ref)
@@ -373,6 +372,13 @@ func (k *Kit) cancelled(ctx context.Context, ref string, outcome holdfast.Outcom
 
 // cancelPressed answers Cancel, the first time and the third.
 func (k *Kit) cancelPressed(ctx context.Context, t *Turn) error {
+	r, err := k.reservation(ctx, t.Argument)
+	if err != nil {
+		return err
+	}
+	if r == nil || r.Metadata[metaUser] == "" { // its account was deleted
+		return t.spent(ctx)
+	}
 	outcome, err := t.Cancel(ctx, t.Argument)
 	switch {
 	case err != nil:
@@ -390,18 +396,27 @@ func (k *Kit) cancelPressed(ctx context.Context, t *Turn) error {
 	if err := t.Alert(ctx, text); err != nil {
 		return err
 	}
-	// A message with a button that works no more, of a reservation of which nothing is noted, loses the button.
-	if r := outcome.Reservation; r != nil && !r.Live() && !outcome.Changed {
-		for _, prefix := range []string{taskPrefix, toldPrefix} { // else the message is corrected by whoever noted it, or was
-			if _, known, err := k.options.Notes.Note(ctx, k.options.Bot, prefix+t.Argument); err != nil || known {
-				return err
-			}
-		}
-		if err := t.Edit(ctx, k.detail(Prompt{Language: t.Reader.Language}, holdfast.Outcome{Reservation: r}), nil); err != nil {
-			return k.again(err)
+	if r = outcome.Reservation; r == nil || r.Live() || outcome.Changed {
+		return nil
+	}
+	for _, prefix := range []string{taskPrefix, toldPrefix} { // where something is noted, the message is corrected by that
+		if _, known, err := k.options.Notes.Note(ctx, k.options.Bot, prefix+t.Argument); err != nil || known {
+			return err
 		}
 	}
-	return nil
+	return k.again(t.Edit(ctx, k.detail(Prompt{Language: t.Reader.Language}, holdfast.Outcome{Reservation: r}), nil))
+}
+
+// spent answers a button that is of no use any more, and takes it away.
+func (t *Turn) spent(ctx context.Context) error {
+	if err := t.Answer(ctx, t.Text(message.ButtonSpent, nil)); err != nil {
+		return err
+	}
+	m := t.Update.Callback.Message
+	if m == nil || m.Text == "" {
+		return nil
+	}
+	return t.kit.again(t.Edit(ctx, m.Text, nil))
 }
 
 // repeatPressed asks again for what a button offers.
@@ -411,7 +426,7 @@ func (k *Kit) repeatPressed(ctx context.Context, t *Turn) error {
 	case err != nil:
 		return err
 	case !known:
-		return t.Answer(ctx, t.Text(message.ButtonSpent, nil))
+		return t.spent(ctx)
 	case kept.Prompt.User != t.User.ID:
 		return t.Alert(ctx, t.Text(message.NotYours, nil))
 	}
@@ -520,11 +535,13 @@ func (k *Kit) act(ctx context.Context, f *Feature, p Prompt) {
 	}
 }
 
-// edit shows that the work goes on, at once, and then the texts that come, no closer together than Editing.
+// edit shows that the work goes on, at once, and then the texts that come, no closer together than Editing. What Telegram did
+// not take is tried again: the Cancel button must not outlive its use.
 func (k *Kit) edit(ctx context.Context, ref string, texts <-chan string, begun chan<- struct{}) {
 	for text, first := "", true; ; first = false {
-		if err := k.show(ctx, ref, wish{text: text}); err != nil && ctx.Err() == nil && k.again(err) != nil {
-			k.log().Info("a status message could not be changed", "bot", k.options.Bot, "reservation", ref, "error", err)
+		err := k.show(ctx, ref, wish{text: text})
+		if err != nil && ctx.Err() == nil {
+			k.log().Info("a status message could not be changed yet", "bot", k.options.Bot, "reservation", ref, "error", err)
 		}
 		if first {
 			close(begun)
@@ -533,6 +550,13 @@ func (k *Kit) edit(ctx context.Context, ref string, texts <-chan string, begun c
 		case <-ctx.Done():
 			return
 		case <-k.after(k.options.Editing):
+		}
+		if err != nil && !errors.Is(err, botapi.ErrBlocked) && !errors.Is(err, botapi.ErrRejected) {
+			select {
+			case text = <-texts:
+			default:
+			}
+			continue
 		}
 		select {
 		case <-ctx.Done():

@@ -37,6 +37,8 @@ func TestInAGroupWhoAsksPaysAndIsAnsweredThere(t *testing.T) {
 	// What people say to each other, and to other bots, is none of the bot's business; what answers the bot is.
 	bob.In(group).Send("nice letter")
 	bob.In(group).Send("/improve@other_bot dear madam")
+	s.until("that was left alone", func() bool { return len(s.bot.Pending()) == 0 })
+	equal(t, "people of whom something is noted", s.notes("person:"), []string{"person:telegram:42"})
 	bob.In(group).Reply(result.ID, "make it shorter")
 	j = s.begun()
 	equal(t, "what is worked on", j.Prompt.Text, "make it shorter")

@@ -465,6 +465,33 @@ func TestTwoTapsOnAButtonAreOneIntention(t *testing.T) {
 	equal(t, "reserved", s.balance(42).Reserved, 2)
 }
 
+func TestTwoTapsThatAreRefusedAreToldOnceAndALaterOneIsDecidedAfresh(t *testing.T) {
+	s := newStage(t)
+	prepare := s.prepare
+	s.prepare = func(k *telegram.Kit) {
+		prepare(k)
+		k.Button("video", func(ctx context.Context, turn *telegram.Turn) error {
+			_, err := turn.Ask(ctx, telegram.Ask{Feature: "image.generate", Quantity: 2, Text: "two cats"})
+			return err
+		})
+	}
+	s.start(withoutWorkers)
+	ann := s.person(42, "en")
+	menu := s.post(ann.ID(), "What shall it be?", "video:1")
+	first, second := s.tap(ann, menu, "Go"), s.tap(ann, menu, "Go")
+	equal(t, "answers", []string{first.Text, second.Text}, []string{"", "This was pressed already: it counts once."})
+	refused := fakeapi.Shown("Needed: 10 credits.")
+	equal(t, "refusals told", len(s.server.Transcript().Where(refused)), 1)
+
+	s.grant("telegram:42", 50)
+	s.age("refused:", 10*time.Second)
+	equal(t, "answer", s.tap(ann, menu, "Go").Text, "")
+	s.shows(ann, "In the queue…")
+	equal(t, "reserved", s.balance(42).Reserved, 10)
+	equal(t, "answer", s.tap(ann, menu, "Go").Text, "This was pressed already: it counts once.")
+	equal(t, "reserved", s.balance(42).Reserved, 10)
+}
+
 func TestRepeatAfterARefusalIsAnotherIntentionAndTwoTapsOnItAreOne(t *testing.T) {
 	s := newStage(t)
 	s.catalog.Plans[0].MaxActive = 1

@@ -308,7 +308,7 @@ func (k *Kit) undelivered(ctx context.Context, p Prompt, err error) error {
 		leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellFor)
 		defer cancel()
 		if p.Private {
-			found, problem := k.resolve(leaving, User{ID: p.User}, false, false)
+			found, problem := k.asker(leaving, p)
 			if problem == nil {
 				problem = k.gone(leaving, found.owner, true)
 			}
