@@ -868,3 +868,67 @@ func TestOfACrowdThatPressesTwiceEachIsChargedOnceForOneResult(t *testing.T) {
 		t.Error("the bot's token is in the log")
 	}
 }
+
+func TestAResultThatTelegramCannotReadIsSentInAPlainerFormAndOneThatItNeverTakesIsNotCharged(t *testing.T) {
+	s := newStage(t)
+	s.start()
+	ann, bob, eve := s.person(42, "en"), s.person(43, "en"), s.person(44, "en")
+	result := func(p *fakeapi.Person, r telegram.Result, fault fakeapi.Fault) {
+		p.Send("dear sir")
+		j := s.begun()
+		s.shows(p, "Working on it…")
+		fault.Kind, fault.Chat = fakeapi.Refused, p.ID()
+		s.bot.Fail(fault)
+		j.ends <- func() (telegram.Result, error) { return r, nil }
+	}
+	result(ann, telegram.Result{Text: "<b>Dear Sir,", HTML: true}, fakeapi.Fault{Method: "sendMessage", Description: "can't parse entities"})
+	s.shows(ann, "<b>Dear Sir,")
+	equal(t, "charged", s.charged(42), 1)
+
+	result(bob, telegram.Result{Text: "A cat", PhotoURL: "https://pictures.example/cat.png"}, fakeapi.Fault{Method: "sendPhoto", Description: "wrong file identifier/HTTP URL specified"})
+	s.shows(bob, "A cat\nhttps://pictures.example/cat.png")
+	equal(t, "charged", s.charged(43), 1)
+
+	result(eve, telegram.Result{Photo: []byte("no picture")}, fakeapi.Fault{Method: "sendPhoto", Description: "IMAGE_PROCESS_FAILED"})
+	s.shows(eve, "The request did not succeed. Nothing was charged.")
+	equal(t, "charged", s.charged(44), 0)
+	equal(t, "cause", s.reservations(44)[0].Cause, telegram.CauseUndeliverable)
+}
+
+func TestAPictureIsTheReplyAndWorkThatComesToNothingIsNotCharged(t *testing.T) {
+	s := newStage(t)
+	s.start()
+	ann, bob := s.person(42, "en"), s.person(43, "en")
+	prompt := ann.Send("/image a cat")
+	s.begun().ends <- func() (telegram.Result, error) { return telegram.Result{Photo: []byte("\x89PNG"), Text: "A cat"}, nil }
+	picture := s.shows(ann, "A cat")
+	if picture.Photo == "" || picture.ReplyTo != prompt {
+		t.Errorf("the result is %+v", picture)
+	}
+	equal(t, "charged", s.charged(42), 5)
+	bob.Send("dear sir")
+	s.begun().ends <- func() (telegram.Result, error) { return telegram.Result{}, nil }
+	s.shows(bob, "The request did not succeed. Nothing was charged.")
+	equal(t, "charged", s.charged(43), 0)
+}
+
+func TestAFeatureCanAskHowMuchIsWantedAndDecline(t *testing.T) {
+	s := newStage(t)
+	s.prepare = func(k *telegram.Kit) {
+		k.Feature(telegram.Feature{Name: "text.improve", Do: s.do, Ask: func(_ context.Context, turn *telegram.Turn) (telegram.Ask, error) {
+			if len(turn.Argument) > 20 {
+				return telegram.Ask{}, &telegram.Decline{Text: "That is too long."}
+			}
+			return telegram.Ask{Text: turn.Argument, Quantity: holdfast.Amount(len(strings.Fields(turn.Argument)))}, nil
+		}})
+	}
+	s.start()
+	ann := s.person(42, "en")
+	ann.Send("one two three")
+	s.begun().succeed("ONE TWO THREE")
+	s.shows(ann, "ONE TWO THREE")
+	equal(t, "charged", s.charged(42), 3)
+	ann.Send("one two three four five six seven")
+	s.shows(ann, "That is too long.")
+	equal(t, "charged", s.charged(42), 3)
+}
