@@ -167,6 +167,8 @@ func TestACancelBeforeTheStartIsToldWhereTheStatusWasAndOnce(t *testing.T) {
 	equal(t, "buttons", len(final.Keyboard), 0)
 	equal(t, "charged", s.charged(42), 0)
 	s.settled()
+	s.work()
+	s.until("nothing is left to be told", func() bool { return len(s.notes("later:")) == 0 })
 	equal(t, "texts", len(s.shown(42)), 2)
 }
 
@@ -253,7 +255,13 @@ func TestTheQueueNoticeChangesTheStatusMessageOnceAndKeepsItsButton(t *testing.T
 func TestARestartLeavesNoButtonThatDoesNothing(t *testing.T) {
 	onEveryStore(t, func(s *stage) {
 		s.start(withoutWorkers)
-		ann, bob := s.person(42, "en"), s.person(43, "en")
+		ann, bob, eve := s.person(42, "en"), s.person(43, "en"), s.person(44, "en")
+		eve.Send("dear all")
+		runs := s.shows(eve, "In the queue…")
+		claimed, err := s.engine.Claim(s.Context(), engine.ClaimRequest{Project: project, Claim: holdfast.Claim{Queue: "text.standard", Worker: "another", Lease: time.Hour}})
+		if err != nil || len(claimed) != 1 { // and the process dies before it could show that
+			s.Fatalf("%v %v", claimed, err)
+		}
 		ann.Send("dear sir")
 		bob.Send("dear madam")
 		ended, waits := s.shows(ann, "In the queue…"), s.shows(bob, "In the queue…")
@@ -282,6 +290,10 @@ func TestARestartLeavesNoButtonThatDoesNothing(t *testing.T) {
 					}
 				}
 			}
+		}
+		equal(s.T, "the message of what runs", s.shows(eve, "Working on it…").ID, runs.ID)
+		for _, m := range eve.Messages() {
+			equal(s.T, "buttons of what runs and cannot be cancelled", buttons(m), nil)
 		}
 		// What lives goes on, under its old message.
 		s.begun().succeed("Dear Madam,")
