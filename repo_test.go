@@ -298,6 +298,7 @@ var arrows = map[string][]string{
 	"outbox":                {".", "store"},
 	"telegram/inbox":        {"store"},
 	"telegram/fakeapi":      {},
+	"web":                   {},
 	"outbox/jetstream":      {".", "outbox"},
 	"outbox/redisstream":    {"outbox"},
 	"bench":                 {".", "engine", "store", "store/sqlite", "store/postgres", "httpapi", "message", "internal/pgtest"},

@@ -9,16 +9,15 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/holdfast-dev/holdfast/outbox"
 )
 
-// demoCommand tells a short story on a real server with a real database, and checks every step of it: what it prints is
-// what was answered and what was stored.
+// demoCommand shows the product on a real database: as a page with a chat, or, once, as a short story on a real server that
+// checks every step of it: what it prints is what was answered and what was stored.
 type demoCommand struct {
-	Once    bool   `help:"End after the story, instead of staying up for you to try."`
+	Once    bool   `help:"Tell a short story here and end, instead of serving a page with a chat."`
 	Listen  string `default:"127.0.0.1:0" placeholder:"HOST:PORT" help:"Where to listen, on this machine only; port 0: any free one."`
 	Verbose bool   `help:"Show the server's log on standard error."`
 }
@@ -27,17 +26,10 @@ type demoCommand struct {
 const demoSweepEvery = 200 * time.Millisecond
 
 func (c demoCommand) Run(ctx context.Context, t *terminal) error {
-	return c.onStage(ctx, t, func(ctx context.Context, s *story) error {
-		if err := s.tell(ctx); err != nil {
-			return err
-		}
-		if c.Once {
-			return nil
-		}
-		s.invite()
-		<-ctx.Done()
-		return nil
-	})
+	if !c.Once {
+		return c.show(ctx, t)
+	}
+	return c.onStage(ctx, t, func(ctx context.Context, s *story) error { return s.tell(ctx) })
 }
 
 // onStage serves a new database while do works, and leaves nothing behind.
@@ -100,29 +92,4 @@ func (s *server) while(ctx context.Context, do func(context.Context) error) erro
 	err := do(ctx)
 	stop()
 	return errors.Join(err, <-served)
-}
-
-// invite prints what the reader can do now that the server stays up.
-func (s *story) invite() {
-	s.print("\nThe server stays up until Ctrl-C; its database goes with it.\n\nlistening on %s\nkey: %s\n\n", s.api.url, s.api.key)
-	s.print("%s\n", strings.Join(s.tries(), "\n"))
-}
-
-// tries are shell lines that work as they are, one after the other: reserve, start, commit, and a look at what is stored.
-func (s *story) tries() []string {
-	const bob = "telegram:43" // has not done anything yet
-	post := func(path, more, body string) string {
-		return fmt.Sprintf(`curl -s "$H%s" -H "$K" -H 'Content-Type: application/json'%s -d %s`, path, more, body)
-	}
-	return []string{
-		"H=" + s.api.url,
-		"K='Authorization: Bearer " + strings.ReplaceAll(s.api.key, "'", `'\''`) + "'",
-		"A=$(" + post("/v1/reservations", " -H 'Idempotency-Key: try-1'", `'{"account":"`+bob+`","feature":"`+demoFeature+`"}'`) + `); echo "$A"`,
-		`R=$(echo "$A" | sed 's/^{"id":"\([^"]*\)".*/\1/')`,
-		"A=$(" + post("/v1/reservations/$R/start", "", `'{"worker":"you"}'`) + `); echo "$A"`,
-		`T=$(echo "$A" | sed 's/.*"lease_token":"\([^"]*\)".*/\1/')`,
-		post("/v1/reservations/$R/commit", "", `"{\"lease_token\":\"$T\"}"`),
-		`curl -s "$H/v1/accounts/` + bob + `" -H "$K"`,
-		`curl -s "$H/v1/accounts/` + bob + `/entries" -H "$K"`,
-	}
 }

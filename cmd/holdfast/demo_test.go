@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
@@ -18,6 +19,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/holdfast-dev/holdfast"
 )
 
 // asCommand makes this test binary run as the holdfast command.
@@ -177,44 +180,170 @@ func TestDemoChargesOnceForTwoPressesAndALostWorker(t *testing.T) {
 	}
 }
 
-func TestDemoStaysUpAndItsLinesWorkAsTheyAre(t *testing.T) {
-	needsSignals(t)
-	for _, tool := range []string{"sh", "curl", "sed"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			t.Skipf("the lines to try need %s: %v", tool, err)
+// demoPageProcess is a running demo whose page is asked without a browser.
+type demoPageProcess struct {
+	*process
+	url string
+}
+
+func startDemoPage(t *testing.T, temporary string) *demoPageProcess {
+	t.Helper()
+	command := holdfastCommand(t, "demo")
+	command.Env = append(command.Env, "TMPDIR="+temporary)
+	demo := &demoPageProcess{process: startProcess(t, command)}
+	demo.url = strings.TrimPrefix(demo.until("listening on ")[0], "listening on ")
+	return demo
+}
+
+// ask sends a request and decodes the answer.
+func (d *demoPageProcess) ask(method, path, body string, into any) {
+	d.t.Helper()
+	request, err := http.NewRequestWithContext(d.t.Context(), method, d.url+path, strings.NewReader(body))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	request.Close = true
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	if err := json.NewDecoder(response.Body).Decode(into); err != nil || response.StatusCode != http.StatusOK {
+		d.t.Fatalf("%s %s: %d, %v", method, path, response.StatusCode, err)
+	}
+}
+
+func (d *demoPageProcess) press(act string) (said string) {
+	d.t.Helper()
+	var answer struct{ Said string }
+	d.ask(http.MethodPost, "/do", act, &answer)
+	return answer.Said
+}
+
+// when looks at the page's state until it is as it should be.
+func (d *demoPageProcess) when(what string, is func(*demoState) bool) *demoState {
+	d.t.Helper()
+	var s *demoState
+	for tries := 0; tries < 600; tries++ {
+		s = &demoState{}
+		if d.ask(http.MethodGet, "/state", "", s); is(s) {
+			return s
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	d.t.Fatalf("it did not come to this: %s\n%+v", what, s)
+	return nil
+}
+
+func (s *demoState) used(source string) (total holdfast.Amount) {
+	for _, g := range s.Grants {
+		if g.Source == source {
+			total += g.Used
 		}
 	}
+	return total
+}
+
+func (s *demoState) ended() bool {
+	return len(s.Reservations) > 0 && s.Reservations[0].State == string(holdfast.Committed)
+}
+
+func TestThePageOfTheDemoShowsOneChargeWhateverHappens(t *testing.T) {
+	needsSignals(t)
 	t.Parallel()
 	temporary := t.TempDir()
-	command := holdfastCommand(t, "demo")
-	command.Env = append(command.Env, "TMPDIR="+temporary, "HOLDFAST_DEV_KEY=it's a key")
-	demo := startProcess(t, command)
-	demo.until("Pressed 3 times")
-	demo.until("listening on http://127.0.0.1:")
-	demo.until("key: it's a key")
-	lines := append(demo.until("H=http"), demo.until(`curl -s "$H/v1/accounts/telegram:43/entries"`)...)
+	demo := startDemoPage(t, temporary)
 
-	script := exec.CommandContext(t.Context(), "sh", "-eu", "-c", strings.Join(lines, "\n"))
-	script.Env = append(os.Environ(), "no_proxy=*")
-	out, err := script.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	demo.press(`{"do": "twice", "text": "hello"}`)
+	s := demo.when("one press was charged, and the other refused", func(s *demoState) bool { return s.ended() && s.said("Please wait") == 1 })
+	if len(s.Reservations) != 1 || s.used("allowance") != 1 || s.said("hello") != 1 {
+		t.Errorf("after two presses: %+v", s)
 	}
-	for _, want := range []string{
-		`"state":"reserved"`, `"lease_token":"`, `"state":"committed"`, `"changed":true`,
-		`"balances":[{"unit":"credit","available":2,"reserved":0`, `"kind":"commit"`,
-	} {
-		if !strings.Contains(string(out), want) {
-			t.Errorf("the lines to try did not answer %s", want)
+
+	if said := demo.press(`{"do": "kill"}`); !strings.Contains(said, "in the middle of the work") {
+		t.Errorf("killed: %q", said)
+	}
+	s = demo.when("the job was done by the next process", func(s *demoState) bool { return len(s.Reservations) == 2 && s.ended() })
+	if s.used("allowance") != 2 || s.Reservations[0].Attempts != 2 || s.Process.Starts != 2 || s.Provider != (demoModel{Asked: 3, Worked: 2}) {
+		t.Errorf("after a dead worker: %+v", s)
+	}
+
+	demo.press(`{"do": "pay_twice"}`)
+	s = demo.when("the person was thanked", func(s *demoState) bool { return s.said("Thank you!") == 1 })
+	bought := 0
+	for _, e := range s.Entries {
+		if e.Kind == "grant" && e.Moved == "granted +100" {
+			bought++
 		}
 	}
-	if t.Failed() {
-		t.Logf("%s\n\n%s", strings.Join(lines, "\n"), out)
+	if bought != 1 || !s.Refundable {
+		t.Errorf("a payment that was told twice was granted %d times", bought)
 	}
+
+	demo.press(`{"do": "refund"}`)
+	s = demo.when("it was taken back", func(s *demoState) bool { return s.Grants[0].Voided == 100 })
+	if s.Refundable || s.Entries[0].Kind != "revoke" {
+		t.Errorf("after the refund: %+v", s)
+	}
+	if said := demo.press(`{"do": "refund"}`); !strings.Contains(said, "no payment") {
+		t.Errorf("refunded again: %q", said)
+	}
+
+	demo.press(`{"do": "day"}`)
+	s = demo.when("the allowance is back", func(s *demoState) bool { return s.Account.Balances[0].Available == 3 })
+	if left := time.Until(s.Now); left < 23*time.Hour {
+		t.Errorf("the clock is %s ahead", left)
+	}
+	demo.press(`{"do": "send", "text": "a day later"}`)
+	s = demo.when("a new window", func(s *demoState) bool { return len(s.Reservations) == 3 && s.ended() })
+	if s.Grants[0].Used != 1 || s.Grants[0].Granted != 3 {
+		t.Errorf("the new window: %+v", s.Grants)
+	}
+
 	demo.interrupt()
 	if left, err := os.ReadDir(temporary); err != nil || len(left) > 0 {
 		t.Errorf("the demo left behind: %v, %v", left, err)
 	}
+}
+
+// said counts the bot's messages that contain a text.
+func (s *demoState) said(text string) (count int) {
+	for _, m := range s.Messages {
+		if !m.Mine && strings.Contains(m.Text, text) {
+			count++
+		}
+	}
+	return count
+}
+
+func TestThePageOfTheDemoAnswersNobodyElse(t *testing.T) {
+	needsSignals(t)
+	t.Parallel()
+	demo := startDemoPage(t, t.TempDir())
+	for name, spoil := range map[string]func(*http.Request){
+		"another name":      func(r *http.Request) { r.Host = "demo.example" },
+		"another site":      func(r *http.Request) { r.Header.Set("Origin", "https://example.com") },
+		"another site's do": func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") },
+	} {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, demo.url+"/do", strings.NewReader(`{"do": "day"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Close = true
+		spoil(request)
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = response.Body.Close()
+		if response.StatusCode != http.StatusForbidden {
+			t.Errorf("%s: %d", name, response.StatusCode)
+		}
+	}
+	if said := demo.press(`{"do": "nothing"}`); !strings.Contains(said, "no button") {
+		t.Errorf("a button that is not there: %q", said)
+	}
+	demo.interrupt()
 }
 
 func TestDemoEndsAtTheFirstStepThatDoesNotComeOut(t *testing.T) {
@@ -348,8 +477,13 @@ func TestAWorkerOfTheDemoEndsWithItsInput(t *testing.T) {
 	if out, err := worker.CombinedOutput(); err != nil || len(out) > 0 { // its input is empty
 		t.Errorf("%v, %q", err, out)
 	}
+	bot := holdfastCommand(t, "demo-bot", "sqlite:"+t.TempDir()+"/demo.db", "http://127.0.0.1:1", "http://127.0.0.1:1/v1", "0s")
+	var ended *exec.ExitError
+	if err := bot.Run(); err != nil && (!errors.As(err, &ended) || ended.ExitCode() != 1) { // it had no time to begin
+		t.Errorf("the bot of the demo: %v", err)
+	}
 	help, err := holdfastCommand(t, "--help").Output()
-	if err != nil || strings.Contains(string(help), "demo-worker") || !strings.Contains(string(help), "demo") {
+	if err != nil || strings.Contains(string(help), "demo-worker") || strings.Contains(string(help), "demo-bot") || !strings.Contains(string(help), "demo") {
 		t.Errorf("the help must show demo and not its worker: %v\n%s", err, help)
 	}
 }

@@ -39,6 +39,7 @@ type cli struct {
 	FakeTelegram fakeTelegramCommand `cmd:"" help:"Serve a stand-in for Telegram's Bot API, to try bots without Telegram."`
 
 	DemoWorker demoWorkerCommand `cmd:"" hidden:"" help:"Work for the demo until killed."`
+	DemoBot    demoBotCommand    `cmd:"" hidden:"" help:"Be the bot of the demo until killed."`
 }
 
 // terminal is where commands write: results on out, everything else on notes.
