@@ -43,8 +43,12 @@ golden: ## rewrite the golden files with what the code says now; read the diff b
 docs: ## rewrite the tables and examples of docs/ that come from the code; compare the rest of docs/ with it
 	go test -run '^TestDocs' . -update
 
-demo: ## one charge for two presses, then curl lines to try
+demo: ## a page with a chat, and what the database believes beside it
 	go run ./cmd/holdfast demo
+
+.PHONY: picture
+picture: ## take the picture of the demo in docs/ anew
+	go test ./internal/acceptance -run '^TestTheDemosPageShows' -count=1 -args -screenshots $(abspath docs)
 
 ci: ## what .ci/run does
 	.ci/run
