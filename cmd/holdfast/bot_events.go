@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -25,7 +26,9 @@ const (
 
 // follow tells the people of a bot what happens, until ctx ends. Of several processes one does.
 func (h *botHouse) follow(ctx context.Context, b *bot) error {
-	desk, holder := outbox.NewDesk(h.database, outbox.Guard{}), rand.Text()
+	desk := outbox.NewDesk(h.database, outbox.Guard{})
+	// Where one process at a time can have the database, its successor need not wait for the lease.
+	holder := cmp.Or(serveCommand{databaseFlags: h.command.databaseFlags}.holder(), rand.Text())
 	lease := tellingLease + b.settings.id
 	pause, until := lookEvery, time.Time{} // until when this process leads
 	for ctx.Err() == nil {
