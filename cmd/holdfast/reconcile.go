@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"strconv"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -26,7 +27,7 @@ type reconcileCommand struct {
 type reconcilePaymentsCommand struct {
 	databaseFlags
 	Project  string `default:"dev" env:"HOLDFAST_PROJECT" help:"Whose payments."`
-	Provider string `required:"" enum:"telegram_stars,stripe" help:"telegram_stars (the token is in TELEGRAM_BOT_TOKEN) or stripe (the key is in STRIPE_API_KEY)."`
+	Provider string `required:"" placeholder:"P" help:"telegram_stars (the token is in TELEGRAM_BOT_TOKEN; of a second bot of the project telegram_stars. with its id) or stripe (the key is in STRIPE_API_KEY)."`
 	APIURL   string `name:"api-url" placeholder:"URL" help:"Where the provider's API is; its own address if left out."`
 	Since    string `placeholder:"DAY" help:"Of stripe: look at what was paid since this day, for example 2027-01-01; at everything if left out."`
 }
@@ -46,7 +47,13 @@ func (c reconcilePaymentsCommand) Run(ctx context.Context, t *terminal) error {
 		}
 		since = day
 	}
-	variable := map[string]string{telegramstars.Provider: "TELEGRAM_BOT_TOKEN", stripe.Provider: "STRIPE_API_KEY"}[c.Provider]
+	variable := "TELEGRAM_BOT_TOKEN"
+	switch {
+	case c.Provider == stripe.Provider:
+		variable = "STRIPE_API_KEY"
+	case c.Provider != telegramstars.Provider && !strings.HasPrefix(c.Provider, telegramstars.Provider+"."):
+		return errors.New("--provider: use telegram_stars, telegram_stars. with a bot's id, or stripe")
+	}
 	secret := os.Getenv(variable)
 	if secret == "" {
 		return fmt.Errorf("set %s in the environment", variable)
@@ -78,6 +85,9 @@ func reconcileStars(ctx context.Context, t *terminal, book *payment.Book, bot bo
 		return payment.Reconciled{}, fmt.Errorf("TELEGRAM_BOT_TOKEN: %w", err)
 	}
 	stars := &telegramstars.Stars{Book: book, Bot: strconv.FormatInt(api.ID(), 10)}
+	if book.Provider != telegramstars.Provider && book.Provider != telegramstars.Provider+"."+stars.Bot {
+		return payment.Reconciled{}, fmt.Errorf("--provider %s is another bot's than TELEGRAM_BOT_TOKEN: use %s.%s", book.Provider, telegramstars.Provider, stars.Bot)
+	}
 	found, actions, err := stars.Reconcile(ctx, api)
 	for _, action := range actions {
 		if failed := api.Do(ctx, action); failed != nil {

@@ -99,6 +99,33 @@ reconcile: telegram_stars: granted now 0, kept and flagged 1, already there 3, r
 	}
 }
 
+func TestReconcileComparesEachBotWithItsOwnPayments(t *testing.T) {
+	const provider = "telegram_stars.7000002"
+	shop, url := shopAt(t, provider)
+	stars := &telegramstars.Stars{Book: shop.Book, Bot: "7000002"}
+	tokens := []string{"7000001:not-a-secret", "7000002:not-a-secret"}
+	api := fakeapi.Start(t, fakeapi.Options{Tokens: tokens})
+	order, err := stars.NewOrder(t.Context(), telegramstars.NewOrder{Account: "telegram:42", Product: "credits_100"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	api.Bot(tokens[1]).Record(fakeapi.Payment{ChargeID: "c1", Payload: order.Reference, Payer: 42, Stars: 100, At: shop.Now()})
+	reconcile := func(code int, token, provider string) (out, notes string) {
+		t.Setenv("TELEGRAM_BOT_TOKEN", token)
+		return runs(t, code, "reconcile", "payments", "--provider", provider, "--project", paytest.Project, "--db", url, "--api-url", api.URL)
+	}
+	if _, notes := reconcile(1, tokens[0], provider); !strings.Contains(notes, "use telegram_stars.7000001") || strings.Contains(notes, "not-a-secret") {
+		t.Errorf("with another bot's token: %q", notes)
+	}
+	if _, notes := reconcile(1, tokens[1], "paypal"); !strings.Contains(notes, "--provider: use") {
+		t.Errorf("an unknown provider: %q", notes)
+	}
+	out, _ := reconcile(0, tokens[1], provider)
+	prints(t, out, "granted now  c1\nreconcile: telegram_stars.7000002: granted now 1, kept and flagged 0, already there 0, refunded now 0, here and not there 0\n")
+	out, _ = reconcile(0, tokens[0], "telegram_stars")
+	prints(t, out, "reconcile: telegram_stars: granted now 0, kept and flagged 0, already there 0, refunded now 0, here and not there 0\n")
+}
+
 func TestReconcileStopsTheChargesOfASubscriptionThatWasReplaced(t *testing.T) {
 	shop, url := shopAt(t, telegramstars.Provider)
 	stars := &telegramstars.Stars{Book: shop.Book, Bot: "7000001"}
