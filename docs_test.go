@@ -322,6 +322,29 @@ func TestDocsShowAnswersAsTheServerShapesThem(t *testing.T) {
 	}
 }
 
+// curlCall is a call of the API in a page, with the lines that it goes on in.
+var curlCall = regexp.MustCompile(`(?m)^\s*curl (?:.*\\\n)*.*$`)
+
+func TestDocsCallsOfTheAPISayThatTheySendJSON(t *testing.T) {
+	h, shown := theHouse(t), 0
+	for _, page := range h.paths {
+		if path.Ext(page) != ".md" {
+			continue
+		}
+		for _, call := range curlCall.FindAllString(string(h.contents[page]), -1) {
+			if !strings.Contains(call, "/v1/") || !strings.Contains(call, " -d ") {
+				continue
+			}
+			if shown++; !strings.Contains(call, "-H 'Content-Type: application/json'") {
+				t.Errorf("%s: curl sends a form unless it is told otherwise, and is answered 400:\n%s", page, call)
+			}
+		}
+	}
+	if shown < 3 {
+		t.Errorf("only %d calls were found, so this test looks in the wrong place", shown)
+	}
+}
+
 func TestDocsExplainEveryLineOfTheErrorLog(t *testing.T) {
 	const page = "docs/guides/error-log.md"
 	h := theHouse(t)

@@ -150,7 +150,7 @@ async def main() -> None:
     application.add_routes([web.post("/telegram", telegram), web.post("/holdfast", events)])
     runner = web.AppRunner(application)
     await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", int(os.environ.get("PORT", "8081"))).start()
+    await web.TCPSite(runner, "127.0.0.1", int(os.environ.get("PORT", "8090"))).start()
     await bot.set_webhook(
         os.environ["PUBLIC_URL"] + "/telegram",
         secret_token=os.environ["TELEGRAM_SECRET"],

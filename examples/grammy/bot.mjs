@@ -129,7 +129,7 @@ const server = createServer(async (request, response) => {
 });
 
 await bot.init();
-server.listen(Number(process.env.PORT ?? 8081), "127.0.0.1");
+server.listen(Number(process.env.PORT ?? 8090), "127.0.0.1");
 await bot.api.setWebhook(PUBLIC_URL + "/telegram", {
   secret_token: TELEGRAM_SECRET,
   allowed_updates: ["message", "callback_query", "pre_checkout_query", "subscription"],
