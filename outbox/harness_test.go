@@ -189,10 +189,12 @@ func (m *memo) until(t *testing.T, count int) []Event {
 	defer patience.Stop()
 	for {
 		m.mu.Lock()
-		changed := m.changed
+		changed, enough := m.changed, len(m.events) >= count
 		m.mu.Unlock()
-		if events := m.distinct(); len(events) >= count {
-			return events
+		if enough { // with those that came twice
+			if events := m.distinct(); len(events) >= count {
+				return events
+			}
 		}
 		select {
 		case <-changed:
