@@ -25,9 +25,9 @@ type Updates interface {
 	ClaimUpdates(ctx context.Context, bot, claim string, now, until time.Time, limit int) ([]Update, error)
 	// ProlongClaim moves the end of the claim on a line; held is false where it had lapsed and another has the line.
 	ProlongClaim(ctx context.Context, bot, line, claim string, until time.Time) (held bool, err error)
-	// SettleUpdate writes what handling the first update of a claimed line came to, and lets the line go; settled is false,
-	// and nothing was written, where the claim had lapsed and another has the line.
-	SettleUpdate(ctx context.Context, settled Settled) (written bool, err error)
+	// SettleUpdates writes what handling the first updates of claimed lines came to, and lets the lines go. It says of each
+	// whether it was written: it was not where the claim had lapsed and another has the line.
+	SettleUpdates(ctx context.Context, settled []Settled) (written []bool, err error)
 	// EndClaims makes lines of a bot due that anybody but the holder has claimed.
 	EndClaims(ctx context.Context, bot, holder string, now time.Time) error
 	// UpdateCounts tells of each bot that keeps updates, in the order of their bytes.
@@ -73,6 +73,14 @@ type Settled struct {
 	At      time.Time
 	NextAt  time.Time // where it is waiting: of the next attempt, for which the line waits
 	Problem string    // what went wrong; empty: nothing
+}
+
+// Times are the settled update's end and the time of its next attempt: one of them, the other is zero.
+func (s *Settled) Times() (ended, next time.Time) {
+	if s.State == UpdateWaiting {
+		return time.Time{}, s.NextAt
+	}
+	return s.At, time.Time{}
 }
 
 // UpdateCount is how many updates of a bot are kept.

@@ -146,32 +146,44 @@ func (s *Store) ProlongClaim(ctx context.Context, bot, name, claim string, until
 	return held, err
 }
 
-// SettleUpdate writes what handling the first update of a line came to.
-func (s *Store) SettleUpdate(ctx context.Context, settled store.Settled) (written bool, err error) {
-	const op = "settle an update"
+// SettleUpdates writes what handling the first updates of lines came to.
+func (s *Store) SettleUpdates(ctx context.Context, settled []store.Settled) (written []bool, err error) {
+	const op = "settle updates"
+	written = make([]bool, len(settled))
 	err = s.use(ctx, op, func() error {
-		if !slices.Contains([]store.UpdateState{store.UpdateWaiting, store.UpdateDone, store.UpdateFailed}, settled.State) {
-			return rejected(op, errors.New("update_state_is_known"))
+		for i := range settled {
+			if !slices.Contains([]store.UpdateState{store.UpdateWaiting, store.UpdateDone, store.UpdateFailed}, settled[i].State) {
+				return rejected(op, errors.New("update_state_is_known"))
+			}
 		}
-		l, held := s.held(settled.Bot, settled.Line, settled.Claim)
-		if !held || l.waiting[0].ID != settled.ID {
-			return nil
-		}
-		written = true
-		l.claim = ""
-		if settled.State == store.UpdateWaiting {
-			l.dueAt = stored(settled.NextAt)
-			return nil
-		}
-		l.waiting[0].state, l.waiting[0].endedAt = settled.State, stored(settled.At)
-		if l.waiting = l.waiting[1:]; len(l.waiting) == 0 {
-			delete(s.lines, lineKey{settled.Bot, settled.Line})
-		} else {
-			l.dueAt = l.waiting[0].ReceivedAt
+		for i := range settled {
+			written[i] = s.settle(&settled[i])
 		}
 		return nil
 	})
-	return written, err
+	if err != nil {
+		return nil, err
+	}
+	return written, nil
+}
+
+func (s *Store) settle(settled *store.Settled) (written bool) {
+	l, held := s.held(settled.Bot, settled.Line, settled.Claim)
+	if !held || l.waiting[0].ID != settled.ID {
+		return false
+	}
+	l.claim = ""
+	if settled.State == store.UpdateWaiting {
+		l.dueAt = stored(settled.NextAt)
+		return true
+	}
+	l.waiting[0].state, l.waiting[0].endedAt = settled.State, stored(settled.At)
+	if l.waiting = l.waiting[1:]; len(l.waiting) == 0 {
+		delete(s.lines, lineKey{settled.Bot, settled.Line})
+	} else {
+		l.dueAt = l.waiting[0].ReceivedAt
+	}
+	return true
 }
 
 // EndClaims makes lines due that others have claimed.

@@ -1,7 +1,10 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -61,10 +64,10 @@ func (db *DB) KeepUpdates(ctx context.Context, updates []store.Update) ([]bool, 
 // By primary keys, in one order for all, so that two who keep updates wait for each other and do not lock each other out. A
 // line that stays empty, because the same update came twice at once, is removed when it is claimed.
 var lockLines = `INSERT INTO holdfast.telegram_lines AS l (bot, line, due_at, claim)
-	SELECT DISTINCT ON (g.bot, g.line) g.bot, g.line, CASE WHEN g.claim = '' THEN g.received_at ELSE g.until END, NULLIF(g.claim, '')
+	SELECT DISTINCT ON (g.bot COLLATE "C", g.line COLLATE "C") g.bot, g.line, CASE WHEN g.claim = '' THEN g.received_at ELSE g.until END, NULLIF(g.claim, '')
 	FROM ` + given(`bot text, line text, update_id bigint, received_at timestamptz, claim text, until timestamptz, place bigint`) + ` g
 	WHERE NOT EXISTS (SELECT FROM holdfast.telegram_updates u WHERE u.bot = g.bot AND u.update_id = g.update_id OFFSET 0)
-	ORDER BY g.bot, g.line, g.place
+	ORDER BY g.bot COLLATE "C", g.line COLLATE "C", g.place
 	ON CONFLICT (bot, line) DO UPDATE SET line = excluded.line`
 
 // By the index waiting_updates and primary keys. Those of one line that come together grow, and so they do behind the last.
@@ -131,25 +134,34 @@ func (db *DB) ProlongClaim(ctx context.Context, bot, line, claim string, until t
 // By primary key.
 const prolongClaim = `UPDATE holdfast.telegram_lines SET due_at = $1::timestamptz WHERE bot = $2::text AND line = $3::text AND claim = $4::text`
 
-// SettleUpdate writes what handling the first update of a line came to. The line is locked first, so that nothing is put in
-// there unseen.
-func (db *DB) SettleUpdate(ctx context.Context, s store.Settled) (written bool, err error) {
-	var ended, next time.Time
-	if s.State == store.UpdateWaiting {
-		next = s.NextAt
-	} else {
-		ended = s.At
+// SettleUpdates writes what handling the first updates of lines came to. Each line is locked first, so that nothing is put in
+// there unseen, and all in the order of KeepUpdates.
+func (db *DB) SettleUpdates(ctx context.Context, settled []store.Settled) ([]bool, error) {
+	if len(settled) == 0 {
+		return nil, nil
 	}
+	order := make([]int, len(settled))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int {
+		return cmp.Or(strings.Compare(settled[a].Bot, settled[b].Bot), strings.Compare(settled[a].Line, settled[b].Line))
+	})
+	written := make([]bool, len(settled))
 	p := &pipeline{}
-	p.read(func(pgx.Rows) error {
-		written = true
-		return nil
-	}, lockLine, s.Bot, s.Line, s.Claim, s.ID)
-	p.then(settleUpdate, s.Bot, s.Line, s.Claim, s.ID, string(s.State), moment(ended), s.Problem)
-	p.then(dropEmptyLine, s.Bot, s.Line, s.Claim)
-	p.then(freeLine, s.Bot, s.Line, s.Claim, moment(next))
-	if err := db.transact(ctx, "settle an update", p); err != nil {
-		return false, err
+	for _, i := range order {
+		s := &settled[i]
+		ended, next := s.Times()
+		p.read(func(pgx.Rows) error {
+			written[i] = true
+			return nil
+		}, lockLine, s.Bot, s.Line, s.Claim, s.ID)
+		p.then(settleUpdate, s.Bot, s.Line, s.Claim, s.ID, string(s.State), moment(ended), s.Problem)
+		p.then(dropEmptyLine, s.Bot, s.Line, s.Claim)
+		p.then(freeLine, s.Bot, s.Line, s.Claim, moment(next))
+	}
+	if err := db.transact(ctx, "settle updates", p); err != nil {
+		return nil, err
 	}
 	return written, nil
 }

@@ -121,25 +121,33 @@ func (db *DB) ProlongClaim(ctx context.Context, bot, line, claim string, until t
 // By primary key.
 const prolongClaim = `UPDATE telegram_lines SET due_at = ? WHERE bot = ? AND line = ? AND claim = ?`
 
-// SettleUpdate writes what handling the first update of a line came to.
-func (db *DB) SettleUpdate(ctx context.Context, s store.Settled) (written bool, err error) {
-	err = db.write(ctx, "settle an update", func(c *connection) error {
-		var ended, next time.Time
-		if s.State == store.UpdateWaiting {
-			next = s.NextAt
-		} else {
-			ended = s.At
+// SettleUpdates writes what handling the first updates of lines came to, one by one.
+func (db *DB) SettleUpdates(ctx context.Context, settled []store.Settled) (written []bool, err error) {
+	written = make([]bool, len(settled))
+	err = db.write(ctx, "settle updates", func(c *connection) error {
+		for i := range settled {
+			if written[i], err = settle(c, &settled[i]); err != nil {
+				return err
+			}
 		}
-		changed, err := c.exec(uninterrupted, settleUpdate, string(s.State), timeOrNone(ended), textOrNone(s.Problem), s.Bot, s.ID, s.Line, s.Claim)
-		if written = changed == 1; err != nil || !written {
-			return err
-		}
-		if _, err = c.exec(uninterrupted, dropEmptyLine, s.Bot, s.Line); err == nil {
-			_, err = c.exec(uninterrupted, freeLine, timeOrNone(next), s.Bot, s.Line)
-		}
-		return err
+		return nil
 	})
-	return written && err == nil, err
+	if err != nil {
+		return nil, err
+	}
+	return written, nil
+}
+
+func settle(c *connection, s *store.Settled) (written bool, err error) {
+	ended, next := s.Times()
+	changed, err := c.exec(uninterrupted, settleUpdate, string(s.State), timeOrNone(ended), textOrNone(s.Problem), s.Bot, s.ID, s.Line, s.Claim)
+	if err != nil || changed == 0 {
+		return false, err
+	}
+	if _, err = c.exec(uninterrupted, dropEmptyLine, s.Bot, s.Line); err == nil {
+		_, err = c.exec(uninterrupted, freeLine, timeOrNone(next), s.Bot, s.Line)
+	}
+	return true, err
 }
 
 // By primary keys and the index waiting_updates.

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -74,9 +75,9 @@ func settleUpdate(t *testing.T, s store.Telegram, u store.Update, state store.Up
 	if state == store.UpdateWaiting {
 		settled.NextAt, settled.Problem = at(next), "no luck"
 	}
-	written, err := s.SettleUpdate(t.Context(), settled)
+	written, err := s.SettleUpdates(t.Context(), []store.Settled{settled})
 	must(t, err)
-	same(t, fmt.Sprintf("update %d settled", u.ID), written, wanted)
+	same(t, fmt.Sprintf("update %d settled", u.ID), written, []bool{wanted})
 }
 
 func keptOnce(t *testing.T, s TelegramStore) {
@@ -239,7 +240,7 @@ func rejectedUpdates(t *testing.T, s TelegramStore) {
 	same(t, "what was kept", claim(t, s, "w", 9, 10, 10), nil)
 	same(t, "new", keep(t, s, update("b", 1, "ann", 1)), []bool{true})
 	first := claim(t, s, "w2", 9, 10, 10)[0]
-	_, err := s.SettleUpdate(t.Context(), store.Settled{Bot: "b", ID: 1, Line: "ann", Claim: first.Claim, State: "gone", At: at(9)})
+	_, err := s.SettleUpdates(t.Context(), []store.Settled{{Bot: "b", ID: 1, Line: "ann", Claim: first.Claim, State: "gone", At: at(9)}})
 	kind(t, err, store.Rejected)
 	settleUpdate(t, s, first, store.UpdateDone, 9, 0, true)
 }
@@ -277,12 +278,14 @@ func workersAtOnce(t *testing.T, s TelegramStore) {
 				if err != nil {
 					t.Error(err)
 				}
+				var settled []store.Settled
 				for _, u := range claimed {
 					begin(u)
-					written, err := s.SettleUpdate(t.Context(), store.Settled{Bot: u.Bot, ID: u.ID, Line: u.Line, Claim: u.Claim, State: store.UpdateDone, At: at(2)})
-					if err != nil || !written {
-						t.Errorf("update %d: settled %t, %v", u.ID, written, err)
-					}
+					settled = append(settled, store.Settled{Bot: u.Bot, ID: u.ID, Line: u.Line, Claim: u.Claim, State: store.UpdateDone, At: at(2)})
+				}
+				written, err := s.SettleUpdates(t.Context(), settled)
+				if err != nil || slices.Contains(written, false) {
+					t.Errorf("settled %v, %v", written, err)
 				}
 			}
 		})

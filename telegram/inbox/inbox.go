@@ -81,6 +81,8 @@ type Inbox struct {
 	holder   string        // names this process in claims and to others that poll
 	woken    chan struct{} // there may be something to do
 	fast     sync.RWMutex  // whoever answers a query reads
+	keeping  group[store.Update, bool]
+	settling group[store.Settled, bool]
 	answered answered
 }
 
@@ -105,7 +107,11 @@ func New(options Options) *Inbox {
 		options.Now = time.Now
 	}
 	options.Logger = options.Logger.With("bot", options.Bot)
-	return &Inbox{options: options, holder: rand.Text() + ".", woken: make(chan struct{}, 1)}
+	return &Inbox{
+		options: options, holder: rand.Text() + ".", woken: make(chan struct{}, 1),
+		keeping:  group[store.Update, bool]{write: options.Store.KeepUpdates},
+		settling: group[store.Settled, bool]{write: options.Store.SettleUpdates},
+	}
 }
 
 // newClaim is a word for one claim of this process.
@@ -205,13 +211,16 @@ func (in *Inbox) take(ctx context.Context, updates []told) error {
 		}
 		rows = append(rows, row)
 	}
+	if len(rows) == 0 {
+		return nil
+	}
 	storing := ctx
 	if queries {
 		var cancel context.CancelFunc
 		storing, cancel = context.WithTimeout(ctx, fastPatience)
 		defer cancel()
 	}
-	kept, err := in.options.Store.KeepUpdates(storing, rows)
+	kept, err := in.keeping.do(storing, rows)
 	if err != nil {
 		return in.withoutStore(ctx, rows, err)
 	}

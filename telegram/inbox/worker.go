@@ -135,13 +135,11 @@ func (in *Inbox) attempt(ctx context.Context, row *store.Update) {
 			settled.NextAt = settled.At.Add(pauseAfter(u.Attempt))
 		}
 	}
-	settling, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleFor)
-	defer cancel()
-	written, failure := in.options.Store.SettleUpdate(settling, settled)
+	written, failure := in.settling.do(context.WithoutCancel(ctx), []store.Settled{settled})
 	switch {
 	case failure != nil:
 		in.options.Logger.Warn("what became of an update could not be stored, and it will be handled again", "update", u.ID, "kind", u.Kind, "error", failure)
-	case !written: // whoever has it now tells
+	case !written[0]: // whoever has it now tells
 	case settled.State == store.UpdateFailed:
 		in.options.Logger.Error("an update fails again and again and is set aside", "update", u.ID, "kind", u.Kind, "attempts", u.Attempt, "error", err)
 	case settled.State == store.UpdateWaiting:

@@ -100,10 +100,11 @@ func TestAFailingUpdateIsTriedAgainThenSetAsideAndHoldsUpNobodyForEver(t *testin
 func TestAHandlerThatHangsIsLeftBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, d := memory.Open(), newDiary()
-		hang, hung := make(chan struct{}), 0
+		hang := make(chan struct{})
+		var hung atomic.Int64
 		in := inbox.New(inbox.Options{Store: s, Bot: bot, Secret: secret, Attempts: 2, Handle: func(_ context.Context, u inbox.Update) error {
 			if u.ID == 1 {
-				hung++
+				hung.Add(1)
 				<-hang
 			}
 			d.note(u)
@@ -111,8 +112,8 @@ func TestAHandlerThatHangsIsLeftBehind(t *testing.T) {
 		}})
 		put(t, s, time.Now(), message(1, 7), message(2, 7))
 		stop := running(t, in)
-		if got := d.await(t, 1); !slices.Equal(got, []int64{2}) || hung != 2 {
-			t.Errorf("handled %v after %d attempts that hang", got, hung)
+		if got := d.await(t, 1); !slices.Equal(got, []int64{2}) || hung.Load() != 2 {
+			t.Errorf("handled %v after %d attempts that hang", got, hung.Load())
 		}
 		if _, failed := counts(t, s); failed != 1 {
 			t.Errorf("%d updates failed, wanted 1", failed)
@@ -366,7 +367,7 @@ func TestAnExpiredQueryIsNotAnsweredLate(t *testing.T) {
 func TestUpdatesAreKeptForABoundedTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, log := memory.Open(), &lines{}
-		in := inbox.New(inbox.Options{Store: s, Bot: bot, Secret: secret, Attempts: 1, Logger: log.logger(), Handle: func(_ context.Context, u inbox.Update) error {
+		in := inbox.New(inbox.Options{Store: s, Bot: bot, Secret: secret, Attempts: 1, Every: time.Minute, Logger: log.logger(), Handle: func(_ context.Context, u inbox.Update) error {
 			if u.ID == 1 {
 				return errors.New("no luck")
 			}
