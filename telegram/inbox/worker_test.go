@@ -233,11 +233,11 @@ func TestAQueryThatCannotBeAnsweredIsRefusedInTimeAndOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s, refused, log := memory.Open(), newDiary(), &lines{}
-				asked := 0
+				var asked atomic.Int64
 				in := inbox.New(inbox.Options{
 					Store: s, Bot: bot, Secret: secret, Handle: newDiary().handle, Refuse: refused.handle, Logger: log.logger(),
 					Fast: func(ctx context.Context, u inbox.Update) error {
-						asked++
+						asked.Add(1)
 						return fast(ctx, u)
 					},
 				})
@@ -251,8 +251,8 @@ func TestAQueryThatCannotBeAnsweredIsRefusedInTimeAndOnce(t *testing.T) {
 					t.Errorf("refused after %s", took)
 				}
 				time.Sleep(10 * time.Minute) // of the bubble's time
-				if waiting, failed := counts(t, s); asked != 1 || len(refused.ids()) != 1 || waiting != 0 || failed != 0 {
-					t.Errorf("asked %d times, refused %v, %d wait, %d failed", asked, refused.ids(), waiting, failed)
+				if waiting, failed := counts(t, s); asked.Load() != 1 || len(refused.ids()) != 1 || waiting != 0 || failed != 0 {
+					t.Errorf("asked %d times, refused %v, %d wait, %d failed", asked.Load(), refused.ids(), waiting, failed)
 				}
 				if log.count(slog.LevelWarn, "refused") != 1 {
 					t.Errorf("the log says\n%s", log)
