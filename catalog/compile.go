@@ -19,7 +19,7 @@ type compiler struct {
 	// The names in the file, also of what has problems of its own: they can be referred to.
 	units, features, plans []string
 
-	sold  map[string]string // by plan, a product that sells it
+	sold  map[string]sale // by plan
 	holds []hold
 }
 

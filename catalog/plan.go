@@ -222,31 +222,60 @@ func nearestCycle(written string) string {
 	return ""
 }
 
-// cycleOn refuses a cycle that the plan cannot have.
+// cycleOn refuses a cycle that the plan cannot have: one payment brings one cycle of it, or as many as it has whole months.
 func (c *compiler) cycleOn(plan *holdfast.Plan, cycle holdfast.Cycle, v value) {
-	product, sold := c.sold[plan.Name]
+	sold := c.sold[plan.Name]
+	if plan.Default { // that a product sells it is the problem, then
+		sold = sale{}
+	}
+	instead := "write term, or anniversary month"
+	if sold.byDays != "" {
+		instead = "write term"
+	}
 	switch {
 	case cycle.Term && plan.Default:
 		c.add(v.at, v.path, "the default plan has no paid period", "write another cycle, such as rolling 24h or calendar day")
-	case cycle.Calendar != "" && sold && !plan.Default: // selling the default plan is the problem, then
-		c.add(v.at, v.path, "product "+brief(product)+" sells the plan, and whoever bought it on the 31st would get two cycles for one payment", "write term, or anniversary month")
+	case cycle.Calendar != "" && sold.by != "":
+		c.add(v.at, v.path, "product "+brief(sold.by)+" sells the plan, and whoever bought it on the 31st would get two cycles for one payment", instead)
+	case cycle.Anniversary && sold.byDays != "":
+		c.add(v.at, v.path, "product "+brief(sold.byDays)+" sells the plan for days, in which another month can begin: two cycles for one payment", instead)
 	}
 }
 
-// soldPlans are the plans that products sell, with the first product of each.
-func soldPlans(products value) map[string]string {
-	sold := map[string]string{}
+// sale is who sells a plan.
+type sale struct {
+	by     string // the first product that does; empty: none
+	byDays string // the first one whose period is in days; empty: none
+}
+
+// soldPlans are the plans that products sell.
+func soldPlans(products value) map[string]sale {
+	sold := map[string]sale{}
 	if !products.given() {
 		return sold
 	}
 	for _, product := range products.pairs {
-		i := slices.IndexFunc(product.value.pairs, func(p pair) bool { return p.key.text == "plan" && p.value.kind == text })
-		if i < 0 {
+		plan, period := product.value.textOf("plan"), product.value.textOf("period")
+		if plan == "" {
 			continue
 		}
-		if plan := product.value.pairs[i].value.text; sold[plan] == "" {
-			sold[plan] = product.key.text
+		s := sold[plan]
+		if s.by == "" {
+			s.by = product.key.text
 		}
+		if length, likely := meantPeriod(period); s.byDays == "" && likely && length.Days > 0 {
+			s.byDays = product.key.text
+		}
+		sold[plan] = s
 	}
 	return sold
+}
+
+// textOf is the text of a mapping's field; empty: it has none. Nothing is judged here.
+func (n *node) textOf(field string) string {
+	i := slices.IndexFunc(n.pairs, func(p pair) bool { return p.key.text == field && p.value.kind == text })
+	if i < 0 {
+		return ""
+	}
+	return n.pairs[i].value.text
 }

@@ -101,7 +101,7 @@ type schemaPlan struct {
 type schemaAllowance struct {
 	Unit     identifier      `json:"unit" jsonschema_description:"A unit of this file."`
 	Amount   int64           `json:"amount" jsonschema:"minimum=1,maximum=9007199254740991" jsonschema_description:"How much is given in every cycle."`
-	Every    every           `json:"every" jsonschema_description:"How often it is given again. rolling 1m to rolling 366d: from the first use. calendar day, week or month: in the account's zone, not on a plan that is sold. anniversary month: from the day on which the plan began. term: with the paid period, not on the default plan."`
+	Every    every           `json:"every" jsonschema_description:"How often it is given again. rolling 1m to rolling 366d: from the first use. calendar day, week or month: in the account's zone, not on a plan that is sold. anniversary month: from the day on which the plan began, not on a plan that is sold for days. term: with the paid period, not on the default plan."`
 	Rollover *schemaRollover `json:"rollover,omitempty" jsonschema_description:"What is left is carried over into the next cycle. Not from a rolling one."`
 }
 
