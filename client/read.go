@@ -96,7 +96,8 @@ func (r *reservation) shown() (*Reservation, error) {
 	return &Reservation{Reservation: *core, Owner: owner, Balance: r.Balance.core()}, nil
 }
 
-// Reservations lists an account's reservations, newest first. It asks for further pages as they are needed, and ends with
+// Reservations lists an account's reservations, newest first; by the name of a merged account those that were made by it
+// before the merge too. It asks for further pages as they are needed, and ends with
 // the first error.
 func (c *Client) Reservations(ctx context.Context, account string, filter Filter) iter.Seq2[*Reservation, error] {
 	query := url.Values{"account": {account}}

@@ -333,5 +333,9 @@ func (e *Engine) Read(ctx context.Context, query store.Query) (store.Page, error
 	if errors.As(err, &failed) && failed.Kind == store.Fatal {
 		e.fail(err)
 	}
-	return page, &Error{Code: Unavailable, Hint: "the database cannot be read now; try again shortly", Err: err}
+	return page, unread(err)
+}
+
+func unread(err error) *Error {
+	return &Error{Code: Unavailable, Hint: "the database cannot be read now; try again shortly", Err: err}
 }

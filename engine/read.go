@@ -1,9 +1,11 @@
 package engine
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/holdfast-dev/holdfast"
@@ -202,14 +204,69 @@ func (e *Engine) pages(ctx context.Context, query store.Query) iter.Seq2[store.P
 
 // Resolve is the account that a name, or another name of it, means: it follows what it was merged into.
 func (e *Engine) Resolve(ctx context.Context, project string, account holdfast.AccountID) (holdfast.AccountID, error) {
+	led, err := e.trail(ctx, project, account)
+	if err != nil {
+		return account, err
+	}
+	return led[len(led)-1], nil
+}
+
+// trail is the account, and the accounts that have taken its place, one after the other.
+func (e *Engine) trail(ctx context.Context, project string, account holdfast.AccountID) (led []holdfast.AccountID, err error) {
 	for range holdfast.MaxNames {
+		led = append(led, account)
 		state, err := e.state(ctx, project, account)
 		if err != nil || state == nil || state.Account.MergedInto.IsZero() {
-			return account, err
+			return led, err
 		}
 		account = state.Account.MergedInto
 	}
-	return account, &Error{Code: Internal, Hint: "this name leads from account to account without end; the operator was told", Err: errors.New("a circle of merged accounts")}
+	return nil, &Error{Code: Internal, Hint: "this name leads from account to account without end; the operator was told", Err: errors.New("a circle of merged accounts")}
+}
+
+// Owned is a reservation, and the account that its id belongs to.
+type Owned struct {
+	Account     holdfast.AccountID
+	Reservation *holdfast.Reservation
+}
+
+// Reservations reads one page of the reservations of an account and of all that have taken its place, newest first: whoever
+// asks by an old name is shown what was made by it before the merge and after. The cursor is one of the account that is
+// asked for. Errors are *Error.
+func (e *Engine) Reservations(ctx context.Context, query store.Query) (list []Owned, next string, err error) {
+	query.Kind = store.QueryReservations
+	led, err := e.trail(ctx, query.Project, query.Account)
+	if err != nil {
+		return nil, "", err
+	}
+	behind, err := query.Position()
+	if err != nil {
+		return nil, "", unread(err)
+	}
+	more := false
+	for _, account := range led {
+		part := query
+		part.Account = account
+		if behind != nil {
+			part.Cursor = part.NextCursor(behind)
+		}
+		page, err := e.Read(ctx, part)
+		if err != nil {
+			return nil, "", err
+		}
+		for _, r := range page.Reservations {
+			list = append(list, Owned{account, r})
+		}
+		more = more || page.Next != ""
+	}
+	slices.SortFunc(list, func(a, b Owned) int { return bytes.Compare(b.Reservation.ID[:], a.Reservation.ID[:]) })
+	if len(list) > query.Limit {
+		list, more = list[:query.Limit], true
+	}
+	if more {
+		next = query.NextCursor(list[len(list)-1].Reservation.ID[:])
+	}
+	return list, next, nil
 }
 
 // Payment finds a provider's payment where it was decided: at the account that it was claimed for, or at one that has taken

@@ -196,27 +196,32 @@ func (c *call) first(name string, query store.Query) (store.Page, *answer) {
 	}
 	c.account, c.accountName = account, name
 	page, err := c.read(query)
+	return page, c.unlisted(len(page.Reservations)+len(page.Grants)+len(page.Entries), err)
+}
+
+// unlisted is what to answer instead of a page that could not be read, or is empty because the account is not there.
+func (c *call) unlisted(items int, err error) *answer {
 	switch {
 	case errors.Is(err, store.ErrCursor):
 		c.wrong(byCursor.name, cursorHint)
 		a := c.invalid(c.problems)
-		return page, &a
+		return &a
 	case err != nil:
 		a := c.failed(err)
-		return page, &a
+		return &a
+	case items > 0:
+		return nil
 	}
-	if len(page.Reservations)+len(page.Grants)+len(page.Entries) == 0 {
-		account, err := c.read(store.Query{Kind: store.QueryState})
-		switch {
-		case err != nil:
-			a := c.failed(err)
-			return page, &a
-		case account.State == nil:
-			a := c.notFound()
-			return page, &a
-		}
+	account, err := c.read(store.Query{Kind: store.QueryState})
+	switch {
+	case err != nil:
+		a := c.failed(err)
+		return &a
+	case account.State == nil:
+		a := c.notFound()
+		return &a
 	}
-	return page, nil
+	return nil
 }
 
 const cursorHint = "send next_cursor of this list's page before, with the same filters"

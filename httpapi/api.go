@@ -38,6 +38,8 @@ type Engine interface {
 	Merge(ctx context.Context, names engine.Names) (holdfast.Outcome, error)
 	// Claim starts jobs of a queue and returns them, or waits for the first. Errors are *engine.Error.
 	Claim(ctx context.Context, request engine.ClaimRequest) ([]engine.Claimed, error)
+	// Reservations answers one page of those of an account and of all that have taken its place, and the next one's cursor.
+	Reservations(ctx context.Context, query store.Query) ([]engine.Owned, string, error)
 	// Read answers one page.
 	Read(ctx context.Context, query store.Query) (store.Page, error)
 	// Catalog is the project's newest one; nil: it has none.

@@ -272,6 +272,14 @@ func (e *smallEngine) Read(_ context.Context, query store.Query) (store.Page, er
 	return store.Page{Entries: cut(list, skip, query.Limit), Next: next(8, len(list))}, nil
 }
 
+func (e *smallEngine) Reservations(ctx context.Context, query store.Query) (list []engine.Owned, next string, err error) {
+	page, err := e.Read(ctx, query)
+	for _, r := range page.Reservations {
+		list = append(list, engine.Owned{Account: query.Account, Reservation: r})
+	}
+	return list, page.Next, err
+}
+
 func errorsFirst(first, second error) error {
 	if first != nil {
 		return first

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -125,6 +126,75 @@ func TestAReservationOutlivesTheMergeOfItsAccount(t *testing.T) {
 			t.Fatal(err)
 		}
 		images(9)
+		h.verify()
+	})
+}
+
+// By an old name a person finds what was made by it, before the merge and since; by a key also what was made under it there.
+func TestReservationsAreListedByAnOldNameAsItsKeysAreAnswered(t *testing.T) {
+	eachStore(t, catalog(), func(t *testing.T, h *house) {
+		ids := map[string]string{}
+		reserve := func(account, key string) {
+			t.Helper()
+			id := h.post("/v1/reservations", key, fmt.Sprintf(`{"account": %q, "feature": "image.generate"}`, account)).is(201).text("id")
+			ids[account+" "+key] = id
+			h.call("POST", "/v1/reservations/"+id+"/commit", `{}`).is(200)
+		}
+		lists := func(path string, want ...string) {
+			t.Helper()
+			for i, name := range want {
+				want[i] = ids[name]
+			}
+			for _, limit := range []int{1, 2, 50} {
+				var got []string
+				for page, cursor := 0, ""; page <= len(want)+1; page++ {
+					r := h.get(fmt.Sprintf("/v1/reservations?limit=%d&%s%s", limit, path, cursor)).is(200)
+					for _, item := range r.body["items"].([]any) {
+						shown := item.(map[string]any)
+						got = append(got, shown["id"].(string))
+						if !strings.Contains(path, "account="+shown["account"].(string)) {
+							t.Errorf("%s shows the name %s", path, shown["account"])
+						}
+					}
+					if r.body["next_cursor"] == nil {
+						break
+					}
+					cursor = "&cursor=" + r.text("next_cursor")
+				}
+				if !slices.Equal(got, want) {
+					t.Errorf("%s by %d: %q, want %q", path, limit, got, want)
+				}
+			}
+		}
+		for _, name := range []string{"ann", "bob", "eve"} {
+			h.give(name, "image", 9)
+		}
+		reserve("bob", "k1")
+		reserve("ann", "k2")
+		reserve("bob", "k3")
+		h.post("/v1/accounts/ann/merge", "m1", `{"from": "bob"}`).is(200)
+		h.call("POST", "/v1/accounts/bob/aliases", `{"alias": "bob@web"}`).is(201)
+		reserve("ann", "k1")
+		reserve("bob", "k4")
+		lists("account=bob", "bob k4", "ann k1", "bob k3", "ann k2", "bob k1")
+		lists("account=bob&key=k1", "ann k1", "bob k1")
+		lists("account=bob&key=k3", "bob k3")
+		lists("account=bob&key=k4&state=committed", "bob k4")
+		lists("account=bob&state=reserved")
+		for _, name := range []string{"ann", "bob@web"} { // which never were bob
+			lists("account="+name, "bob k4", "ann k1", "ann k2")
+			lists("account=" + name + "&key=k3")
+		}
+		// A page that was begun before a further merge is gone on with after it.
+		cursor := h.get("/v1/reservations?account=bob&limit=2").is(200).text("next_cursor")
+		h.post("/v1/accounts/eve/merge", "m2", `{"from": "ann"}`).is(200)
+		reserve("bob", "k5")
+		if rest := h.get("/v1/reservations?account=bob&cursor=" + cursor).is(200).body["items"].([]any); len(rest) != 3 || rest[0].(map[string]any)["id"] != ids["bob k3"] {
+			t.Errorf("gone on with: %v", rest)
+		}
+		lists("account=bob", "bob k5", "bob k4", "ann k1", "bob k3", "ann k2", "bob k1")
+		h.get("/v1/reservations?account=ann&cursor="+cursor).problem(400, holdfast.Invalid)
+		h.get("/v1/reservations?account=nobody").problem(404, holdfast.NotFound)
 		h.verify()
 	})
 }

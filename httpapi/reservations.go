@@ -346,11 +346,20 @@ func listReservations(c *call) answer {
 			c.wrong(byKey.name, "use the Idempotency-Key of a reserve, or leave it out")
 		}
 	}
-	return c.list(read[byAccount.name], query, read, func(page store.Page, next *string) any {
-		list := ReservationList{Items: []Reservation{}, NextCursor: next}
-		for _, r := range page.Reservations {
-			list.Items = append(list.Items, c.reservation(r, nil))
-		}
-		return list
-	})
+	if len(c.problems) > 0 {
+		return c.invalid(c.problems)
+	}
+	name := read[byAccount.name]
+	query.Project, query.Account, query.Cursor = c.key.Project, holdfast.AccountIDOf(c.key.Project, name), read[byCursor.name]
+	c.account, c.accountName = query.Account, name
+	found, next, err := c.api.Engine.Reservations(c.context(), query)
+	if wrong := c.unlisted(len(found), err); wrong != nil {
+		return *wrong
+	}
+	list := ReservationList{Items: []Reservation{}, NextCursor: known(next)}
+	for _, r := range found {
+		c.account = r.Account
+		list.Items = append(list.Items, c.reservation(r.Reservation, nil))
+	}
+	return answer{status: http.StatusOK, body: list}
 }
