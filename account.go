@@ -33,6 +33,8 @@ type Account struct {
 	// MergedInto is the account that has taken this one's place; zero: none has. Requests by this name go there; what was
 	// handed out before is still settled here.
 	MergedInto AccountID
+	// Merging is the account that is about to take this one's place: see AnnounceMerge. It means nothing to anything else.
+	Merging Merging
 	// Transfers are on their way to MergedInto: they have left this account, and are kept until they have arrived.
 	Transfers []Transfer
 	// Subscription is what was paid for; nil: nothing, or nothing any more.

@@ -161,11 +161,12 @@ func indented(line string) bool { return strings.HasPrefix(line, " ") }
 // script is a world that is told what to do in words.
 type script struct {
 	*world
-	t            *testing.T
-	where        string
-	reservations map[string]named
-	names        map[holdfast.ID]string // of reservations and grants
-	seen         map[holdfast.Reason]bool
+	t             *testing.T
+	where         string
+	reservations  map[string]named
+	names         map[holdfast.ID]string // of reservations and grants
+	seen          map[holdfast.Reason]bool
+	announcements map[string]holdfast.ID // of merges, by both names
 }
 
 // named is a reservation by its account and id.
@@ -403,6 +404,8 @@ func init() {
 
 		"alias":               (*script).alias,
 		"merge":               (*script).merge,
+		"announce":            (*script).announce,
+		"withdraw":            (*script).withdraw,
 		"arrive":              (*script).arrive,
 		"pay":                 (*script).pay,
 		"refund_payment":      (*script).refundPayment,
@@ -692,7 +695,36 @@ func (s *script) alias(l *line, _ []string) string {
 // merge lets the first account take the second one in: what it sends is on its way until it arrives.
 func (s *script) merge(l *line, _ []string) string {
 	account, from := l.word("an account"), l.word("an account to be taken in")
-	return s.mergeStatement(from+" is merged into "+account, s.about(l, from, holdfast.MergeInto{Into: holdfast.AccountIDOf(project, account)}))
+	op := holdfast.MergeInto{Into: holdfast.AccountIDOf(project, account)}
+	if kept, ok := s.announcements[account+" "+from]; ok {
+		op.Announced = kept
+	} else if announced := s.submitted(l, s.command(from, "", holdfast.AnnounceMerge{Into: op.Into})); announced.Refused() {
+		return s.mergeStatement("", announced)
+	} else {
+		op.Announced = s.stored(from).account.Merging.ID
+	}
+	return s.mergeStatement(from+" is merged into "+account, s.about(l, from, op))
+}
+
+// announce announces that the first account is about to take the second one in. What merge does for the two is by this
+// announcement from then on, also where another one has taken its place.
+func (s *script) announce(l *line, _ []string) string {
+	account, from := l.word("an account"), l.word("an account to be taken in")
+	said := s.submitted(l, s.command(from, "", holdfast.AnnounceMerge{Into: holdfast.AccountIDOf(project, account)}))
+	if said.Changed {
+		if s.announcements == nil {
+			s.announcements = map[string]holdfast.ID{}
+		}
+		s.announcements[account+" "+from] = s.stored(from).account.Merging.ID
+	}
+	return s.mergeStatement(from+" is about to be merged into "+account, said)
+}
+
+// withdraw takes back what announce has announced.
+func (s *script) withdraw(l *line, _ []string) string {
+	account, from := l.word("an account"), l.word("an account to be taken in")
+	said := s.submitted(l, s.command(from, "", holdfast.WithdrawMerge{ID: s.announcements[account+" "+from]}))
+	return s.mergeStatement(from+" is not about to be merged into "+account, said)
 }
 
 func (s *script) mergeStatement(done string, outcome result) string {

@@ -30,7 +30,7 @@ func (DeleteAccount) decide(d *decision) Outcome {
 		d.lapse(d.plan.Name, d.now)
 	}
 	d.moveTo("", d.now) // so that no catalog has to keep the plan for it
-	account.DeletedAt, account.Blocked, account.Notices = d.now, true, false
+	account.DeletedAt, account.Blocked, account.Notices, account.Merging = d.now, true, false, Merging{}
 	account.Name, account.Language, account.TimeZone, account.Metadata = Erased, "", "", nil
 	d.state.erase()
 	d.open()

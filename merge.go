@@ -68,13 +68,70 @@ func (op LinkAlias) decide(d *decision) Outcome {
 	return Outcome{Changed: true}
 }
 
-// MergeInto lets another account take this one's place. What is available moves there with its source, its end and its
+// Merging is a merge that was announced.
+type Merging struct {
+	Into AccountID // zero: none was
+	ID   ID        // tells one announcement from another
+}
+
+// AnnounceMerge says that another account is about to take this one's place, before MergeInto lets it. Merges into each
+// other, or in a circle, would leave nobody: each is decided on an account of its own and sees nothing of the others. So
+// whoever merges announces it first, then looks where the account would lead to, by merges and by announcements. Of all that
+// would close a circle the last to be announced finds the others, so it cannot be overlooked; then an announcement is taken
+// back. One that is left behind by a crash holds nobody up: nothing else asks for it, a newer one takes its place, and who
+// meets it in a circle takes it back.
+//
+// Changed is false where it was announced already, and where MergeInto would refuse: that says why.
+type AnnounceMerge struct {
+	base
+	Into AccountID
+}
+
+// Name is "announce_merge".
+func (AnnounceMerge) Name() string { return "announce_merge" }
+
+func (op AnnounceMerge) print(f *printer) { f.text("into", op.Into.String()) }
+
+func (op AnnounceMerge) decide(d *decision) Outcome {
+	account := &d.state.Account
+	if account.ID == op.Into || !account.MergedInto.IsZero() || d.deleted() || account.Merging.Into == op.Into {
+		return Outcome{}
+	}
+	account.Merging = Merging{Into: op.Into, ID: d.command.ID}
+	d.state.touchAccount()
+	return Outcome{Changed: true}
+}
+
+// WithdrawMerge takes an announcement back. Changed is false where it does not stand any more.
+type WithdrawMerge struct {
+	base
+	ID ID
+}
+
+// Name is "withdraw_merge".
+func (WithdrawMerge) Name() string { return "withdraw_merge" }
+
+func (op WithdrawMerge) print(f *printer) { f.text("announced", op.ID.String()) }
+
+func (op WithdrawMerge) decide(d *decision) Outcome {
+	account := &d.state.Account
+	if op.ID.IsZero() || account.Merging.ID != op.ID {
+		return Outcome{}
+	}
+	account.Merging = Merging{}
+	d.state.touchAccount()
+	return Outcome{Changed: true}
+}
+
+// MergeInto lets another account take this one's place, as it was announced. What is available moves there with its source, its end and its
 // payment, and so do debts and what was paid for; free allowances do not: the other account has its own. What runs goes on
 // here, and what it returns follows. Changed is false where it was merged there before.
 type MergeInto struct {
 	base
 	Into  AccountID
 	Named AccountID // as of LinkAlias
+	// Announced is the announcement, which must still stand.
+	Announced ID
 }
 
 // Name is "merge".
@@ -93,8 +150,10 @@ func (op MergeInto) decide(d *decision) Outcome {
 		return invalid("from", "it was merged into another account already")
 	case d.deleted():
 		return Outcome{Reason: AccountBlocked, Refusal: &Refusal{}}
+	case account.Merging != Merging{Into: op.Into, ID: op.Announced}:
+		return invalid("from", "its merge was taken back, because of another one that was under way; repeat it")
 	}
-	account.MergedInto, account.Notices = op.Into, false
+	account.MergedInto, account.Merging, account.Notices = op.Into, Merging{}, false
 	d.state.touchAccount()
 	d.moveOut()
 	d.tell(Event{ID: namedID(ID(account.ID), "merged"), Kind: EventMerged})
@@ -295,7 +354,7 @@ func (d *decision) leadsOn() bool {
 		return false
 	}
 	switch op := d.command.Do.(type) {
-	case LinkAlias, MergeInto, TransferDone, Expire:
+	case LinkAlias, AnnounceMerge, WithdrawMerge, MergeInto, TransferDone, Expire:
 		return false
 	case Pay, RefundPayment:
 		_, here := d.state.Payment(PaymentOf(op, d.state.Account.ID))

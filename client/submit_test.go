@@ -450,10 +450,12 @@ func TestEveryOperationComesToTheSameOutcomeInProcessAndOverHTTP(t *testing.T) {
 // enginesOwn are the operations that no caller sends, and why. The client does not send them either:
 // TestNothingIsSentThatCannotBeRight.
 var enginesOwn = map[string]holdfast.Operation{
-	"expire":        holdfast.Expire{},       // the sweeper's: time decides it, not a caller
-	"end_lost":      holdfast.EndLost{},      // the sweeper's too: a lease that was lost decides it
-	"take_over":     holdfast.TakeOver{},     // a merge's second half: only what has left an account may arrive at another
-	"transfer_done": holdfast.TransferDone{}, // its third: what was forgotten before it arrived would be lost
+	"expire":         holdfast.Expire{},        // the sweeper's: time decides it, not a caller
+	"end_lost":       holdfast.EndLost{},       // the sweeper's too: a lease that was lost decides it
+	"announce_merge": holdfast.AnnounceMerge{}, // the first part of a merge: whoever announces it must look for circles afterwards
+	"withdraw_merge": holdfast.WithdrawMerge{}, // which part belongs to it: only what would close a circle is taken back
+	"take_over":      holdfast.TakeOver{},      // its third: only what has left an account may arrive at another
+	"transfer_done":  holdfast.TransferDone{},  // its last: what was forgotten before it arrived would be lost
 }
 
 // operations are the names of the core's operations.

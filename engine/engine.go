@@ -45,7 +45,6 @@ type Engine struct {
 	queue   *queue
 	traits  store.Traits
 	waiting chan struct{}  // one for each account that is waited for
-	merging chan struct{}  // one for the merge that is under way
 	waiters sync.WaitGroup // those who wait
 	claims  *claims
 
@@ -64,7 +63,6 @@ func New(s store.Store, options Options) *Engine {
 		store: s, options: options, log: options.Logger, traits: s.Traits(),
 		queue:       newQueue(options.MaxQueue, options.MaxQueuePerAccount),
 		waiting:     make(chan struct{}, holdfast.MaxWaitedFor),
-		merging:     make(chan struct{}, 1),
 		claims:      newClaims(),
 		quarantined: map[holdfast.AccountID]string{},
 	}

@@ -1,8 +1,12 @@
 package engine
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"math/rand/v2"
+	"slices"
+	"time"
 
 	"github.com/holdfast-dev/holdfast"
 	"github.com/holdfast-dev/holdfast/store"
@@ -11,7 +15,7 @@ import (
 // redirect has a command decided for the account that took the other one's place.
 func (e *Engine) redirect(p *pending, to holdfast.AccountID) {
 	if p.redirected++; p.redirected > holdfast.MaxNames {
-		p.reply(answer{err: &Error{Code: Internal, Hint: "this name leads from account to account without end", Err: errors.New("a circle of merged accounts")}})
+		p.reply(answer{err: endless()})
 		return
 	}
 	p.command.Account, p.command.Target = "", to
@@ -50,42 +54,171 @@ func (e *Engine) target(ctx context.Context, n Names) (target holdfast.AccountID
 	return target, view, no, err
 }
 
+// Pauses of a merge that met another one, in a circle with it: they grow, so that of several one is through before the
+// others come back. Who has waited for so long insists: what is in the way may have been left behind by a crash.
+const (
+	firstMergePause    = 2 * time.Millisecond
+	insistentAfter     = 250 * time.Millisecond
+	longestMergePause  = time.Second
+	maxMergesInOneLine = 64 // merges and announcements that lead from one account to the next
+)
+
 // Merge lets one account take another one in, and returns how it is afterwards. It may be repeated: whatever has arrived
 // already is not sent again. An outcome with a reason says why not. After an error, repeat it: a part may have been done.
+//
+// Merges that would close a circle, on whatever servers at once, end with all of their accounts being one: whoever is
+// beaten is told so by what is true then.
 func (e *Engine) Merge(ctx context.Context, n Names) (holdfast.Outcome, error) {
-	select { // one at a time: two accounts that are merged into each other at once would lead nowhere
-	case e.merging <- struct{}{}:
-		defer func() { <-e.merging }()
-	case <-ctx.Done():
-		return holdfast.Outcome{}, left(ctx.Err())
+	for pause := firstMergePause; ; pause *= 2 {
+		merged, beaten, err := e.mergeOnce(ctx, n, pause >= insistentAfter)
+		switch {
+		case !beaten:
+			return merged, err
+		case pause >= longestMergePause:
+			return holdfast.Outcome{}, &Error{Code: Unavailable, Hint: "these accounts are being merged the other way at the same time; try again shortly"}
+		}
+		e.pause(ctx, pause/2+rand.N(pause))
+		if ctx.Err() != nil {
+			return holdfast.Outcome{}, left(ctx.Err())
+		}
 	}
+}
+
+// mergeOnce merges, or is beaten by a merge that is under way.
+func (e *Engine) mergeOnce(ctx context.Context, n Names, insist bool) (merged holdfast.Outcome, beaten bool, err error) {
 	target, _, no, err := e.target(ctx, n)
 	if err != nil || no.Refused() {
-		return no, err
+		return no, false, err
 	}
-	command := n.command(holdfast.MergeInto{Into: target, Named: holdfast.AccountIDOf(n.Project, n.Account)})
+	op := holdfast.MergeInto{Into: target, Named: holdfast.AccountIDOf(n.Project, n.Account)}
+	command := n.command(op)
+	if found := command.Check(); len(found) > 0 {
+		return holdfast.Outcome{Reason: holdfast.Invalid, Problems: found}, false, nil
+	}
 	source := command.AccountID()
-	merged, err := e.Submit(ctx, command)
+	merged, err = e.announced(ctx, command, op, insist)
 	if err == nil && merged.Reason == holdfast.Invalid && source != target {
-		// It leads to another account: to the target by now, or to the one that is meant.
+		// It leads to another account: to the target by now, or to the one that is meant. Or it was beaten.
 		var led holdfast.AccountID
 		if led, err = e.Resolve(ctx, n.Project, source); err == nil && led == target {
 			merged = holdfast.Outcome{}
 		} else if err == nil && led != source {
 			source, command.Account, command.Target = led, "", led
-			merged, err = e.Submit(ctx, command)
+			if merged, err = e.announced(ctx, command, op, insist); err == nil && merged.Reason == holdfast.Invalid {
+				return merged, true, nil
+			}
+		} else if err == nil {
+			return merged, true, nil
 		}
 	}
 	if err != nil || merged.Refused() {
-		return merged, err
+		return merged, false, err
 	}
 	if err := e.sendTransfers(ctx, n.Project, source, n.Actor); err != nil {
-		return merged, unfinished(err)
+		return merged, false, unfinished(err)
 	}
 	if merged.Account, err = e.ViewOf(ctx, n.Project, target); err != nil {
-		return merged, unfinished(err)
+		return merged, false, unfinished(err)
 	}
-	return merged, nil
+	return merged, false, nil
+}
+
+// announced announces a merge, makes sure that it closes no circle, and has it decided. What is beaten is invalid.
+func (e *Engine) announced(ctx context.Context, command holdfast.Command, op holdfast.MergeInto, insist bool) (holdfast.Outcome, error) {
+	source := command.AccountID()
+	said, err := e.Submit(ctx, holdfast.Command{
+		Project: command.Project, Account: command.Account, Target: command.Target, Actor: command.Actor, Do: holdfast.AnnounceMerge{Into: op.Into},
+	})
+	if err != nil || said.Refused() {
+		return said, err
+	}
+	if op.Announced, err = e.clearWay(ctx, command.Project, command.Actor, source, op.Into, insist); err != nil {
+		return holdfast.Outcome{}, err
+	}
+	command.Do = op
+	merged, err := e.Submit(ctx, command)
+	if err == nil && merged.Refused() && !op.Announced.IsZero() {
+		err = e.withdraw(ctx, command.Project, command.Actor, step{from: source, announced: op.Announced})
+	}
+	return merged, err
+}
+
+// clearWay returns the announcement of a merge that closes no circle, looked at after it was announced: what is announced
+// later finds this one. In a circle the announcement of the account with the lowest id is taken back, or, where the caller
+// insists, another one. Zero: it is the caller's own, or there is none.
+func (e *Engine) clearWay(ctx context.Context, project, actor string, source, into holdfast.AccountID, insist bool) (own holdfast.ID, err error) {
+	for range maxMergesInOneLine {
+		way, circle, err := e.way(ctx, project, source)
+		if err != nil {
+			return own, err
+		}
+		if way[0].to != into || way[0].announced.IsZero() {
+			return own, nil // another one took its place, or it is done
+		}
+		if len(circle) == 0 {
+			return way[0].announced, nil
+		}
+		var back *step
+		for i := range circle {
+			s := &circle[i]
+			preferred := back == nil || bytes.Compare(s.from[:], back.from[:]) < 0
+			if insist && back != nil && (s.from == source) != (back.from == source) {
+				preferred = back.from == source
+			}
+			if !s.announced.IsZero() && preferred {
+				back = s
+			}
+		}
+		if back == nil {
+			return own, endless()
+		}
+		if err := e.withdraw(ctx, project, actor, *back); err != nil || back.from == source {
+			return own, err
+		}
+	}
+	return own, endless()
+}
+
+func (e *Engine) withdraw(ctx context.Context, project, actor string, s step) error {
+	_, err := e.Submit(ctx, holdfast.Command{Project: project, Target: s.from, Actor: actor, Do: holdfast.WithdrawMerge{ID: s.announced}})
+	return err
+}
+
+// step leads from one account to the next: by a merge, or, where announced is not zero, by the announcement of one.
+type step struct {
+	from, to  holdfast.AccountID
+	announced holdfast.ID
+}
+
+// way is where an account leads to, and will. Its last step leads nowhere, or, where there is a circle, back to the
+// circle's first.
+func (e *Engine) way(ctx context.Context, project string, from holdfast.AccountID) (way, circle []step, err error) {
+	for range maxMergesInOneLine {
+		state, err := e.state(ctx, project, from)
+		if err != nil {
+			return nil, nil, err
+		}
+		s := step{from: from}
+		if state != nil {
+			s.to = state.Account.MergedInto
+			if s.to.IsZero() {
+				s.to, s.announced = state.Account.Merging.Into, state.Account.Merging.ID
+			}
+		}
+		way = append(way, s)
+		if s.to.IsZero() {
+			return way, nil, nil
+		}
+		if i := slices.IndexFunc(way, func(before step) bool { return before.from == s.to }); i >= 0 {
+			return way, way[i:], nil
+		}
+		from = s.to
+	}
+	return nil, nil, endless()
+}
+
+func endless() *Error {
+	return &Error{Code: Internal, Hint: "this name leads from account to account without end; the operator was told", Err: errors.New("a circle of merged accounts")}
 }
 
 // unfinished is the error of a merge that was done in part. The mover does the rest, and so does repeating it.

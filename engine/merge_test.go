@@ -2,6 +2,8 @@ package engine_test
 
 import (
 	"context"
+	"fmt"
+	"sync"
 	"testing"
 
 	"github.com/holdfast-dev/holdfast"
@@ -103,29 +105,142 @@ func TestNothingLeadsToADeletedAccount(t *testing.T) {
 	h.verify()
 }
 
-// Whichever merge is first, the other one is told that they are one already.
-func TestTwoAccountsThatAreMergedIntoEachOtherAtOnceBecomeOne(t *testing.T) {
-	h := open(t, memoryStore(t))
-	for range 30 {
-		ann, bob := h.key(), h.key()
-		h.has(ann, 1)
-		h.has(bob, 2)
-		outcomes := make(chan holdfast.Outcome, 2)
-		for _, pair := range [][2]string{{ann, bob}, {bob, ann}} {
-			go func() {
-				outcome, err := h.Merge(context.Background(), engine.Names{Project: "p", Account: pair[0], Other: pair[1], Actor: "test"})
-				if err != nil {
-					t.Error(err)
-				}
-				outcomes <- outcome
-			}()
+// meeting is a store that lets nobody begin a transaction before everybody who is expected has come to do so: by then each
+// has looked at what the others are about to change.
+type meeting struct {
+	store.Store
+	mu       sync.Mutex
+	expected int
+	all      chan struct{}
+}
+
+func (m *meeting) expect(n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.expected, m.all = n, make(chan struct{})
+}
+
+func (m *meeting) Begin(ctx context.Context) (store.Tx, error) {
+	m.mu.Lock()
+	all := m.all
+	if m.expected > 0 {
+		if m.expected--; m.expected == 0 {
+			close(all)
 		}
-		first, second := <-outcomes, <-outcomes
-		if first.Changed == second.Changed {
-			t.Errorf("%+v and %+v", first, second)
-		}
-		h.wantBalance(ann, "available=3 held=0 active=0")
-		h.wantBalance(bob, "available=3 held=0 active=0")
+	} else {
+		all = nil
 	}
-	h.verify()
+	m.mu.Unlock()
+	if all != nil {
+		<-all
+	}
+	return m.Store.Begin(ctx)
+}
+
+// mergedAtOnce merges the accounts in a circle, each into the next by a server of its own, at the same time.
+func mergedAtOnce(t *testing.T, together *meeting, servers []*house, accounts []string) (changed int) {
+	t.Helper()
+	outcomes := make(chan holdfast.Outcome, len(accounts))
+	together.expect(len(accounts))
+	for i, account := range accounts {
+		go func() {
+			into := accounts[(i+1)%len(accounts)]
+			outcome, err := servers[i].Merge(context.Background(), engine.Names{Project: "p", Account: into, Other: account, Actor: "test"})
+			if err != nil {
+				t.Errorf("%s into %s: %v", account, into, err)
+			}
+			outcomes <- outcome
+		}()
+	}
+	for range accounts {
+		if outcome := <-outcomes; outcome.Changed {
+			changed++
+		}
+	}
+	return changed
+}
+
+// Whichever merges come first, the last one is told that they are one already.
+func TestAccountsThatAreMergedInACircleAtOnceBecomeOne(t *testing.T) {
+	for _, size := range []int{2, 3} {
+		t.Run(fmt.Sprint(size), func(t *testing.T) {
+			eachStore(t, func(t *testing.T, s store.Store) {
+				together := &meeting{Store: s}
+				var servers []*house
+				for range size {
+					servers = append(servers, open(t, together))
+				}
+				h := servers[0]
+				for round := range 10 {
+					var accounts []string
+					for i := range size {
+						account := fmt.Sprint("a", round, "-", i)
+						h.has(account, 1)
+						accounts = append(accounts, account)
+					}
+					running := h.done(h.reserve(accounts[1], "m")).Reservation.ID
+					if changed := mergedAtOnce(t, together, servers, accounts); changed != size-1 {
+						t.Errorf("%d of %d merges changed something", changed, size)
+					}
+					h.done(h.do(accounts[1], "", holdfast.Release{ReservationID: running}))
+					if err := h.Move(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+					for _, account := range accounts {
+						h.wantBalance(account, fmt.Sprintf("available=%d held=0 active=0", size))
+					}
+				}
+				h.verify()
+			})
+		})
+	}
+}
+
+// The one server was killed when it had announced, and its caller has given up.
+func TestAnAnnouncementThatWasLeftBehindHoldsUpNoMerge(t *testing.T) {
+	eachStore(t, func(t *testing.T, s store.Store) {
+		h := open(t, s)
+		id := func(name string) holdfast.AccountID { return holdfast.AccountIDOf("p", name) }
+		for name, credits := range map[string]holdfast.Amount{"ann": 1, "bob": 2, "kim": 4, "lea": 8} {
+			h.has(name, credits)
+		}
+		announce := func(from, into string) {
+			t.Helper()
+			if said := h.done(h.do(from, "", holdfast.AnnounceMerge{Into: id(into)})); !said.Changed {
+				t.Fatalf("not announced: %+v", said)
+			}
+		}
+		// Whichever of the two has the lower id, and gives way otherwise.
+		announce("ann", "bob")
+		if merged := h.done(h.merge("ann", "bob", "m1")); !merged.Changed || merged.Account.Balances[0].Available != 3 {
+			t.Errorf("merged: %+v", merged.Account)
+		}
+		announce("lea", "kim")
+		if merged := h.done(h.merge("lea", "kim", "m2")); !merged.Changed || merged.Account.Balances[0].Available != 12 {
+			t.Errorf("merged: %+v", merged.Account)
+		}
+		// Nor one that leads elsewhere.
+		announce("lea", "bob")
+		h.done(h.merge("ann", "lea", "m3"))
+		for _, name := range []string{"ann", "bob", "kim", "lea"} {
+			h.wantBalance(name, "available=15 held=0 active=0")
+		}
+		h.verify()
+	})
+}
+
+// A merge that is refused leaves nothing behind that another one would have to clear away.
+func TestARefusedMergeTakesItsAnnouncementBack(t *testing.T) {
+	h := open(t, memoryStore(t))
+	for _, name := range []string{"ann", "bob", "eve"} {
+		h.has(name, 1)
+	}
+	h.done(h.do("bob", "k", holdfast.AddGrant{Unit: "credit", Amount: 1, Source: holdfast.FromPromo}))
+	if got := h.merge("ann", "bob", "k"); got.Reason != holdfast.KeyReused {
+		t.Errorf("%+v", got)
+	}
+	view, err := h.View(t.Context(), "p", "bob")
+	if err != nil || view.Account.Merging != (holdfast.Merging{}) || !view.Account.MergedInto.IsZero() {
+		t.Errorf("%v: left behind: %+v", err, view.Account)
+	}
 }

@@ -221,7 +221,7 @@ func (e *Engine) trail(ctx context.Context, project string, account holdfast.Acc
 		}
 		account = state.Account.MergedInto
 	}
-	return nil, &Error{Code: Internal, Hint: "this name leads from account to account without end; the operator was told", Err: errors.New("a circle of merged accounts")}
+	return nil, endless()
 }
 
 // Owned is a reservation, and the account that its id belongs to.

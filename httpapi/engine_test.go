@@ -158,7 +158,14 @@ func (e *smallEngine) Alias(ctx context.Context, n engine.Names) (holdfast.Outco
 }
 
 func (e *smallEngine) Merge(ctx context.Context, n engine.Names) (holdfast.Outcome, error) {
-	return e.link(ctx, n, func(into holdfast.AccountID) holdfast.Operation { return holdfast.MergeInto{Into: into} })
+	return e.link(ctx, n, func(into holdfast.AccountID) holdfast.Operation {
+		op := holdfast.MergeInto{Into: into}
+		_, _ = e.Submit(ctx, holdfast.Command{Project: n.Project, Account: n.Other, Actor: n.Actor, Do: holdfast.AnnounceMerge{Into: into}})
+		if state := e.load(holdfast.AccountIDOf(n.Project, n.Other)); state != nil {
+			op.Announced = state.Account.Merging.ID
+		}
+		return op
+	})
 }
 
 // link lets a name lead to an account, and whatever it had arrive there.

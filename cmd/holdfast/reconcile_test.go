@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-dev/holdfast"
+	"github.com/holdfast-dev/holdfast/engine"
 	"github.com/holdfast-dev/holdfast/internal/fakestripe"
 	"github.com/holdfast-dev/holdfast/internal/paytest"
 	"github.com/holdfast-dev/holdfast/payment/stripe"
@@ -253,7 +254,9 @@ func TestReconcileCountsUsageOfMergedAccountsAndWhatWasNotBilled(t *testing.T) {
 		made := shop.Do(account, holdfast.Reserve{Feature: "draw", Usage: held})
 		shop.Do(account, holdfast.Commit{ReservationID: made.Reservation.ID, Usage: map[string]holdfast.Amount{"input_token": 14}}) // 4 more than was held
 	}
-	shop.Do("old", holdfast.MergeInto{Into: holdfast.AccountIDOf(paytest.Project, "ann")})
+	if merged, err := shop.Merge(t.Context(), engine.Names{Project: paytest.Project, Account: "ann", Other: "old", Actor: "test"}); err != nil || merged.Refused() {
+		t.Fatalf("merge: %v %+v", err, merged)
+	}
 	path := filepath.Join(t.TempDir(), "export.csv")
 	if err := os.WriteFile(path, []byte("day,feature,account,kind,count\n2026-12-01,draw,old,input_token,20\n2026-12-01,draw,ann,input_token,8\n"), 0o600); err != nil {
 		t.Fatal(err)
