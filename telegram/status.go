@@ -114,7 +114,11 @@ func (k *Kit) open(ctx context.Context, ref string, outcome holdfast.Outcome, as
 				return false, err
 			}
 		}
-		if r == nil || !r.Live() && first && outcome.Replayed { // else whoever tells the end needs it, and drops it
+		needed := r != nil && (r.Live() || !first || !outcome.Replayed) // whoever tells the end drops it
+		if needed && first && !r.Live() {
+			needed, err = k.endUntold(ctx, ref, r)
+		}
+		if err == nil && !needed {
 			_, err = k.options.Notes.DropNote(ctx, k.options.Bot, taskPrefix+ref)
 		}
 		return false, err
@@ -143,6 +147,16 @@ func (k *Kit) open(ctx context.Context, ref string, outcome holdfast.Outcome, as
 		return true, errors.Join(err, k.vanishLocked(ctx, ref))
 	}
 	return true, k.showLocked(ctx, ref, wish{})
+}
+
+// endUntold reports whether somebody will still come to tell how work has ended, or to see that its result did.
+func (k *Kit) endUntold(ctx context.Context, ref string, r *holdfast.Reservation) (bool, error) {
+	_, delivered, err := k.options.Notes.Note(ctx, k.options.Bot, donePrefix+ref)
+	if err != nil || delivered {
+		return false, err
+	}
+	before, known, err := note[string](ctx, k, toldPrefix+ref)
+	return !known || before != endOf(r), err
 }
 
 // over reads a reservation and reports whether nothing is to be shown of it any more: it has ended, or its result is with
