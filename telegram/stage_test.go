@@ -59,6 +59,7 @@ type stage struct {
 	prepare  func(*telegram.Kit)
 	after    func(time.Duration) <-chan time.Time
 	around   func(telegram.Engine) telegram.Engine
+	http     *http.Client // of the process that start makes; nil: the client's own
 
 	limits   botapi.Limits // of the Bot API's client; what is no test of them need not wait
 	patience time.Duration // how long anything may take that should happen at once
@@ -209,10 +210,7 @@ func (s *stage) start(parts ...part) *stage {
 	s.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	s.ctx, s.stop, s.leaving = ctx, stop, make(chan struct{})
-	client, err := botapi.New(botapi.Options{Token: botToken, URL: s.server.URL, Limiter: botapi.NewLimiterOf(s.limits), Logger: s.options.Logger})
-	if err != nil {
-		s.Fatal(err)
-	}
+	client := s.client(s.http)
 	s.engine, s.kit = s.process(client)
 	take := func(ctx context.Context, u inbox.Update) error {
 		_, err := s.kit.Take(ctx, u.Raw)
@@ -231,6 +229,34 @@ func (s *stage) start(parts ...part) *stage {
 		s.work()
 	}
 	return s
+}
+
+// client speaks for the bot.
+func (s *stage) client(over *http.Client) *botapi.Client {
+	s.Helper()
+	client, err := botapi.New(botapi.Options{Token: botToken, URL: s.server.URL, HTTP: over, Logger: s.options.Logger})
+	if err != nil {
+		s.Fatal(err)
+	}
+	return client
+}
+
+// gate lets calls of a method through when it is opened.
+type gate struct {
+	method string
+	asked  chan struct{} // one of them waits
+	open   chan struct{}
+}
+
+func (g *gate) RoundTrip(r *http.Request) (*http.Response, error) {
+	if strings.HasSuffix(r.URL.Path, "/"+g.method) {
+		select {
+		case g.asked <- struct{}{}:
+		default:
+		}
+		<-g.open
+	}
+	return http.DefaultTransport.RoundTrip(r)
 }
 
 // process makes an engine that serves, and the kit on it, as every process of the bot has them.

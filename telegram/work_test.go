@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -706,14 +707,21 @@ func TestAStatusMessageIsEditedNoMoreOftenThanItMayBe(t *testing.T) {
 	s.work()
 	j := s.begun()
 	s.shows(ann, "Working on it…")
+	passes := func() {
+		select {
+		case pause <- time.Time{}:
+		case <-s.within().Done():
+			t.Fatal("nobody waits between two edits")
+		}
+	}
 	for _, text := range []string{"10 %", "20 %", "30 %"} {
 		j.Progress(text)
 	}
-	pause <- time.Time{} // three seconds are over
+	passes() // three seconds are over
 	s.shows(ann, "30 %")
 	j.Progress("40 %")
 	j.Progress("50 %")
-	pause <- time.Time{}
+	passes()
 	s.shows(ann, "50 %")
 	j.Progress("60 %") // the work ends before that may be shown
 	j.succeed("Dear Sir,")
@@ -771,11 +779,7 @@ func TestTheCoresNoticesReachThePerson(t *testing.T) {
 func TestSeveralProcessesOfABotTellEverythingOnce(t *testing.T) {
 	s := newStage(t)
 	s.start(withoutWorkers, withoutRelay)
-	client, err := botapi.New(botapi.Options{Token: botToken, URL: s.server.URL, Logger: s.options.Logger})
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, other := s.process(client)
+	_, other := s.process(s.client(nil))
 	s.relay(other)
 	bob := s.person(42, "en") // before the workers begin, so that it can be cancelled
 	bob.Send("dear sir")
@@ -807,6 +811,28 @@ func TestSeveralProcessesOfABotTellEverythingOnce(t *testing.T) {
 	}
 	equal(t, "results", len(s.server.Transcript().Where(fakeapi.Shown("the result"))), len(people))
 	equal(t, "times that the cancel was told", len(s.server.Transcript().Where(fakeapi.Shown("The request was cancelled."))), 1)
+}
+
+func TestAStatusMessageThatComesLateFromAnotherProcessGoesAgain(t *testing.T) {
+	s := newStage(t)
+	slow := &gate{method: "sendMessage", asked: make(chan struct{}, 1), open: make(chan struct{})}
+	s.http = &http.Client{Transport: slow}
+	s.start(withoutWorkers, withoutRelay)
+	t.Cleanup(http.DefaultClient.CloseIdleConnections)
+	ann := s.person(42, "en")
+	ann.Send("dear sir")
+	<-slow.asked // the status message is on its way
+	_, other := s.process(s.client(nil))
+	s.relay(other)
+	s.run(other.Run)
+	s.begun().succeed("Dear Sir,")
+	s.shows(ann, "Dear Sir,")
+	s.charged(42)
+	s.settled() // the other process has told everything
+	close(slow.open)
+	late := fakeapi.Shown("In the queue…")
+	s.until("the late status message was sent", func() bool { return len(s.server.Transcript().Where(late)) == 1 })
+	s.gone(ann, s.server.Transcript().Where(late)[0].Message)
 }
 
 // A crowd that presses twice at once: everybody asks twice for the same by a button, and Telegram tells of half of it twice.
