@@ -234,7 +234,7 @@ func (s *stage) start(parts ...part) *stage {
 // client speaks for the bot.
 func (s *stage) client(over *http.Client) *botapi.Client {
 	s.Helper()
-	client, err := botapi.New(botapi.Options{Token: botToken, URL: s.server.URL, HTTP: over, Logger: s.options.Logger})
+	client, err := botapi.New(botapi.Options{Token: botToken, URL: s.server.URL, HTTP: over, Limiter: botapi.NewLimiterOf(s.limits), Logger: s.options.Logger})
 	if err != nil {
 		s.Fatal(err)
 	}
