@@ -19,6 +19,8 @@ type Offer struct {
 	Product   *holdfast.Product
 	Price     holdfast.Money
 	Recurring bool
+	// Features are those of the plan that can be asked for here: no others are told. Nil: all.
+	Features []string
 }
 
 // screen is a text of several lines.
@@ -251,7 +253,7 @@ func (t *Texts) Plans(reader Reader, catalog *holdfast.Catalog, view *holdfast.A
 
 func (s *screen) offer(offer Offer) {
 	s.lines = append(s.lines, s.phrase("offer", values{"Product": s.product(offer.Product), "Price": s.offered(offer)}))
-	for _, gives := range s.gives(offer.Product) {
+	for _, gives := range s.gives(offer) {
 		s.lines = append(s.lines, s.phrase("offer.gives", values{"What": gives}))
 	}
 }
@@ -293,7 +295,8 @@ func (s *screen) product(p *holdfast.Product) string {
 }
 
 // gives lists what is had for the price.
-func (s *screen) gives(p *holdfast.Product) (lines []string) {
+func (s *screen) gives(offer Offer) (lines []string) {
+	p := offer.Product
 	plan, ok := s.catalog.Plan(p.Plan)
 	if !ok {
 		if p.Grant != nil && p.Names[s.name] != "" {
@@ -304,15 +307,17 @@ func (s *screen) gives(p *holdfast.Product) (lines []string) {
 	for _, a := range plan.Allowances {
 		lines = append(lines, s.quantity(a.Amount, a.Unit))
 	}
-	if len(plan.Features) > 0 {
-		var names []string
-		for _, feature := range plan.Features {
+	var names []string
+	for _, feature := range plan.Features {
+		if offer.Features == nil || contains(offer.Features, feature) {
 			shown := s.feature(feature)
 			if contains(plan.FreeFeatures, feature) {
 				shown = s.phrase("offer.free_feature", values{"Feature": shown})
 			}
 			names = append(names, shown)
 		}
+	}
+	if len(names) > 0 {
 		lines = append(lines, s.list(and, names))
 	}
 	if plan.MaxActive > 1 {
@@ -331,7 +336,7 @@ const (
 func (t *Texts) Invoice(reader Reader, catalog *holdfast.Catalog, offer Offer) (title, description string) {
 	s := t.screen(reader, catalog, time.Time{})
 	title = cutTo(mostInvoiceTitle, s.product(offer.Product))
-	gives := s.gives(offer.Product)
+	gives := s.gives(offer)
 	if len(gives) == 0 {
 		gives = []string{s.product(offer.Product)}
 	}

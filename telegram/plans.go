@@ -21,6 +21,10 @@ func (s *Shop) offers() []message.Offer {
 		return nil
 	}
 	catalog := s.kit.catalog()
+	features := []string{} // what the bot cannot do is not sold as if it could
+	for _, feature := range s.kit.features {
+		features = append(features, feature.Name)
+	}
 	var offers []message.Offer
 	for i := range catalog.Products {
 		product := &catalog.Products[i]
@@ -29,7 +33,7 @@ func (s *Shop) offers() []message.Offer {
 				continue
 			}
 			offers = append(offers, message.Offer{
-				Product: product, Price: price,
+				Product: product, Price: price, Features: features,
 				Recurring: product.Plan != "" && product.Period == holdfast.Period{Days: 30} && price.Amount <= botapi.MaxSubscriptionStars,
 			})
 			break

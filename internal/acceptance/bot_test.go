@@ -149,6 +149,9 @@ func TestABotIsStartedWithATokenAndSellsAndWorks(t *testing.T) {
 			process := s.start(db, args...)
 			ann, operator := s.talker(process, s.bot, 1, "ru"), s.talker(process, s.bot, 99, "en")
 			ann.asks("исправь меня", "исправь меня")
+			if sold := ann.asks("/plans", "Ваш тариф").Text; !strings.Contains(sold, "«Чат»") || strings.Contains(sold, "«Анализ файлов»") {
+				t.Errorf("what the bot cannot do is sold: %s", sold)
+			}
 			before := ann.Last().ID
 			ann.pays("100 кредитов: 100 звёзд")
 			ann.sees(before, "Спасибо! Платёж получен: 100 кредитов.")
@@ -383,6 +386,37 @@ func TestABotBesideAServerOnOneDatabaseTellsItsPeople(t *testing.T) {
 		})
 	}
 	both.Wait()
+	verified(t, db)
+}
+
+func TestTwoProcessesOfOneBotShareItsWorkAndOneGoesOnWithoutTheOther(t *testing.T) {
+	s, db := newBotStage(t), pgtest.NewEmpty(t)
+	first := s.start(db)
+	second := s.start(db)
+	ann := s.talker(second, s.bot, 1, "en")
+	ann.asks("one", "one")
+	before := ann.Last().ID
+	ann.pays("100 credits: 100 Stars")
+	ann.sees(before, "Thank you!")
+	first.kill()
+	s.until("the first request has ended", second, func() bool {
+		return strings.Contains(ann.asks("/balance", "Your plan").Text, "active now: 0")
+	})
+	ann.asks("two", "two")
+	for _, text := range []string{"one", "two", "Thank you! The payment is here: 100 credits."} {
+		shown := 0
+		for _, m := range ann.Messages() {
+			if m.From.IsBot && strings.HasPrefix(m.Text, text) {
+				shown++
+			}
+		}
+		if shown != 1 {
+			t.Errorf("%q was told %d times", text, shown)
+		}
+	}
+	if code := second.interrupt(); code != 0 {
+		t.Errorf("exit %d\n%s", code, second.notes)
+	}
 	verified(t, db)
 }
 
