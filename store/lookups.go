@@ -39,7 +39,7 @@ type Lookups interface {
 	AddOrder(ctx context.Context, order Order) error
 	OrderNamed(ctx context.Context, name OrderName) (order Order, known bool, err error)
 	// RecurringOrders are those of an account, by its name, that were paid and are charged again with every period, the
-	// latest paid first, up to MaxRecurringOrders.
+	// latest paid first, up to MaxRecurringOrders. Providers tell seconds: of those paid in the same one, the latest made.
 	RecurringOrders(ctx context.Context, project, provider, account string) ([]Order, error)
 	// PayOrder keeps the earliest time of a payment, and which payment was the first and whose; the first that is told stays.
 	PayOrder(ctx context.Context, name OrderName, paid OrderPaid) error

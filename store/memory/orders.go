@@ -45,7 +45,7 @@ func (s *Store) RecurringOrders(ctx context.Context, project, provider, account 
 			}
 		}
 		slices.SortFunc(orders, func(a, b store.Order) int {
-			return cmp.Or(b.PaidAt.Compare(a.PaidAt), cmp.Compare(a.Reference, b.Reference))
+			return cmp.Or(b.PaidAt.Compare(a.PaidAt), b.CreatedAt.Compare(a.CreatedAt), cmp.Compare(a.Reference, b.Reference))
 		})
 		orders = slices.Clip(orders[:min(len(orders), store.MaxRecurringOrders)])
 		return nil

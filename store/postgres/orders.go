@@ -71,7 +71,7 @@ func (db *DB) RecurringOrders(ctx context.Context, project, provider, account st
 // By the partial index recurring_orders: an account has few, and they are sorted.
 const selectRecurring = `SELECT ` + orderColumns + ` FROM holdfast.orders
 	WHERE project = $1::text AND provider = $2::text AND account = $3::text AND recurring AND paid_at IS NOT NULL
-	ORDER BY paid_at DESC, reference COLLATE "C" LIMIT $4::bigint`
+	ORDER BY paid_at DESC, created_at DESC, reference COLLATE "C" LIMIT $4::bigint`
 
 // PayOrder keeps the earliest time of a payment, and which payment was the first.
 func (db *DB) PayOrder(ctx context.Context, name store.OrderName, paid store.OrderPaid) error {

@@ -64,7 +64,7 @@ func (db *DB) RecurringOrders(ctx context.Context, project, provider, account st
 
 // By the partial index recurring_orders: an account has few, and they are sorted.
 const selectRecurring = `SELECT ` + orderColumns + ` FROM orders WHERE project = ? AND provider = ? AND account = ? AND recurring = 1 AND paid_at IS NOT NULL
-	ORDER BY paid_at DESC, reference LIMIT ?`
+	ORDER BY paid_at DESC, created_at DESC, reference LIMIT ?`
 
 // PayOrder keeps the earliest time of a payment, and which payment was the first.
 func (db *DB) PayOrder(ctx context.Context, name store.OrderName, paid store.OrderPaid) error {

@@ -105,12 +105,14 @@ func orders(t *testing.T, s store.Lookups) {
 	once.Reference, once.Recurring = "o3", false
 	unpaid.Reference, unpaid.PaidAt, unpaid.Payment = "o4", time.Time{}, ""
 	foreign.Reference, foreign.Account = "o5", "bob"
-	for _, o := range []store.Order{later, once, unpaid, foreign} {
+	atOnce := later // paid in the same second, and made after it
+	atOnce.Reference, atOnce.CreatedAt = "o9", later.CreatedAt.Add(time.Microsecond)
+	for _, o := range []store.Order{later, once, unpaid, foreign, atOnce} {
 		must(t, s.AddOrder(t.Context(), o))
 	}
 	found, err := s.RecurringOrders(t.Context(), project, "stars", "ann")
 	must(t, err)
-	same(t, "recurring orders", found, []store.Order{later, order})
+	same(t, "recurring orders", found, []store.Order{atOnce, later, order})
 	must(t, s.PayOrder(t.Context(), name("nobody's"), store.OrderPaid{Payment: "p", At: at(1)}))
 	tell("nobody's", true, at(1))
 	find("nobody's", store.Order{}, false)
