@@ -475,6 +475,18 @@ func (s *stage) post(chat int64, text, data string) (message int) {
 	return answer.Result.ID
 }
 
+// handled waits until all updates are.
+func (s *stage) handled() {
+	s.Helper()
+	s.until("all updates are handled", func() bool {
+		counts, err := s.database.UpdateCounts(s.Context())
+		if err != nil {
+			s.Fatal(err)
+		}
+		return !slices.ContainsFunc(counts, func(c store.UpdateCount) bool { return c.Waiting > 0 })
+	})
+}
+
 // settled waits until all that happened by now was told: until the relay's sink has passed every event that is published, and
 // nothing is left to publish.
 func (s *stage) settled() {

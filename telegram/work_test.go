@@ -259,6 +259,7 @@ func TestARestartLeavesNoButtonThatDoesNothing(t *testing.T) {
 		ann, bob, eve := s.person(42, "en"), s.person(43, "en"), s.person(44, "en")
 		eve.Send("dear all")
 		runs := s.shows(eve, "In the queue…")
+		s.handled()
 		claimed, err := s.engine.Claim(s.Context(), engine.ClaimRequest{Project: project, Claim: holdfast.Claim{Queue: "text.standard", Worker: "another", Lease: time.Hour}})
 		if err != nil || len(claimed) != 1 { // and the process dies before it could show that
 			s.Fatalf("%v %v", claimed, err)
