@@ -162,7 +162,7 @@ func onEveryStore(t *testing.T, test func(*stage)) {
 
 func stageOn(t *testing.T, on database) *stage {
 	t.Helper()
-	t.Parallel() // a chat takes few messages at once, so stages wait, and need not wait for each other
+	t.Parallel() // stages wait for clocks, and need not wait for each other
 	texts, err := speak()
 	if err != nil {
 		t.Fatal(err)
