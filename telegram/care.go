@@ -15,8 +15,8 @@ const (
 	firstPause = time.Second
 	longPause  = time.Minute
 
-	keepButtons = 7 * 24 * time.Hour // of what can be asked for again
-	keepTold    = 90 * 24 * time.Hour
+	keepButtons = 7 * 24 * time.Hour                   // of what can be asked for again
+	keepTold    = holdfast.KeepEvents + 5*24*time.Hour // longer than an event can come again
 	keepDrafts  = 2 * 24 * time.Hour
 	pruneChunk  = 500
 )
@@ -77,7 +77,7 @@ func (k *Kit) heal(ctx context.Context) error {
 			if !ours {
 				return k.forget(ctx, ref)
 			}
-			return k.mildly(k.tellEnd(ctx, "", ref, r, prompt))
+			return k.mildly(k.tellEnd(ctx, ref, r, prompt))
 		}
 		return k.mildly(k.show(ctx, ref, wish{}))
 	})

@@ -64,10 +64,12 @@ func (k *Kit) publish(ctx context.Context, events []outbox.Event) error {
 		if e.CreatedAt.Before(since) {
 			continue
 		}
-		if _, told, err := k.options.Notes.Note(ctx, k.options.Bot, eventPrefix+e.ID); err != nil {
-			return err
-		} else if told {
-			continue
+		if !slices.Contains(repeatable, e.Type) {
+			if _, told, err := k.options.Notes.Note(ctx, k.options.Bot, eventPrefix+e.ID); err != nil {
+				return err
+			} else if told {
+				continue
+			}
 		}
 		if unhurried(e.Type) || k.inTrouble() {
 			if err := k.putOff(ctx, e); err != nil {
@@ -88,7 +90,7 @@ func (k *Kit) publish(ctx context.Context, events []outbox.Event) error {
 			}
 			err = k.putOff(ctx, e)
 		case err == nil:
-			err = k.keep(ctx, eventPrefix+e.ID, true)
+			err = k.noteTold(ctx, e)
 		}
 		if err != nil {
 			return err
@@ -127,6 +129,10 @@ const (
 var told = []holdfast.EventKind{
 	endedByCommit, endedByRelease, endedByExpiry, endedByLateCommit, chargeRefunded, holdfast.EventInDoubt, holdfast.EventCancelRequested,
 	holdfast.EventNoticeQueued, holdfast.EventNoticeLowBalance, holdfast.EventNoticeRenewed, holdfast.EventPaymentGranted, holdfast.EventPaymentFlagged, holdfast.EventPaymentRefunded,
+}
+
+var repeatable = []holdfast.EventKind{
+	endedByCommit, endedByRelease, endedByExpiry, endedByLateCommit, holdfast.EventCancelRequested, holdfast.EventNoticeQueued,
 }
 
 func tells(kind holdfast.EventKind) bool { return slices.Contains(told, kind) }
@@ -206,11 +212,11 @@ func (k *Kit) tellWork(ctx context.Context, kind holdfast.EventKind, ref string)
 	if r.Live() {
 		return nil
 	}
-	return k.tellEnd(ctx, kind, ref, r, prompt)
+	return k.tellEnd(ctx, ref, r, prompt)
 }
 
 // tellEnd tells how work has ended, unless the person has the result, or was told when they cancelled it.
-func (k *Kit) tellEnd(ctx context.Context, kind holdfast.EventKind, ref string, r *holdfast.Reservation, prompt Prompt) error {
+func (k *Kit) tellEnd(ctx context.Context, ref string, r *holdfast.Reservation, prompt Prompt) error {
 	unlock := k.statuses.lock(ref)
 	defer unlock()
 	_, delivered, err := k.options.Notes.Note(ctx, k.options.Bot, donePrefix+ref)
@@ -460,6 +466,15 @@ func (k *Kit) putOff(ctx context.Context, e *outbox.Event) error {
 	}
 	if _, err := k.keepFirst(ctx, line+e.ID, later{Event: *e}); err != nil {
 		return err
+	}
+	return k.noteTold(ctx, e)
+}
+
+// noteTold notes an event that was told. Those that only show how work is now, and ends, which have notes of their own, change
+// nothing when they are looked at again; there are many of them.
+func (k *Kit) noteTold(ctx context.Context, e *outbox.Event) error {
+	if slices.Contains(repeatable, e.Type) {
+		return nil
 	}
 	return k.keep(ctx, eventPrefix+e.ID, true)
 }

@@ -323,6 +323,12 @@ func TestAButtonThatNobodyKnowsIsAnsweredAndSoIsOneThatIsSpent(t *testing.T) {
 			t.Errorf("the answer to %q is empty", data)
 		}
 	}
+	done, err := s.take(map[string]any{"update_id": 9_000_001, "callback_query": map[string]any{ // of a message that Telegram has no more
+		"id": "1", "from": map[string]any{"id": 42}, "data": "plans",
+	}})
+	if err != nil || !done.Handled {
+		t.Errorf("%+v, %v", done, err)
+	}
 	equal(t, "reserved", s.balance(42).Reserved, 1)
 }
 

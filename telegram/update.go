@@ -170,6 +170,8 @@ func (u *Update) At() Place {
 		return u.Message.place()
 	case u.Callback != nil && u.Callback.Message != nil:
 		return u.Callback.Message.place()
+	case u.Callback != nil: // Telegram has the message no more: then it is between the person and the bot
+		return Place{Chat: u.Callback.From.ID, Private: true}
 	case u.Member != nil:
 		return Place{Chat: u.Member.Chat.ID, Private: u.Member.Chat.Private()}
 	case u.Stopped != nil:
