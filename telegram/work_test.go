@@ -836,6 +836,23 @@ func TestAStatusMessageThatComesLateFromAnotherProcessGoesAgain(t *testing.T) {
 	s.gone(ann, s.server.Transcript().Where(late)[0].Message)
 }
 
+func TestTheChargeDoesNotWaitForTheStatusMessageToGo(t *testing.T) {
+	s := newStage(t)
+	slow := &gate{method: "deleteMessage", asked: make(chan struct{}, 1), open: make(chan struct{})}
+	s.http = &http.Client{Transport: slow}
+	s.start()
+	ann := s.person(42, "en")
+	ann.Send("dear sir")
+	j := s.begun()
+	status := s.shows(ann, "Working on it…")
+	j.succeed("Dear Sir,")
+	s.shows(ann, "Dear Sir,")
+	<-slow.asked // Telegram takes its time
+	equal(t, "charged", s.charged(42), 1)
+	close(slow.open)
+	s.gone(ann, status.ID)
+}
+
 // A crowd that presses twice at once: everybody asks twice for the same by a button, and Telegram tells of half of it twice.
 func TestOfACrowdThatPressesTwiceEachIsChargedOnceForOneResult(t *testing.T) {
 	s := newStage(t)
