@@ -32,8 +32,9 @@ import (
 )
 
 const (
-	botToken = "7000001:not-a-secret"
-	project  = "studio"
+	botToken   = "7000001:not-a-secret"
+	otherToken = "7000002:not-a-secret" // of another bot of the project
+	project    = "studio"
 )
 
 var speak = sync.OnceValues(message.New)
@@ -61,7 +62,6 @@ type stage struct {
 	around   func(telegram.Engine) telegram.Engine
 	http     *http.Client // of the process that start makes; nil: the client's own
 
-	limits   botapi.Limits // of the Bot API's client; what is no test of them need not wait
 	patience time.Duration // how long anything may take that should happen at once
 
 	jobs chan *job // what workers have begun and the test has not looked at
@@ -91,7 +91,7 @@ func (j *job) fail(err error) {
 }
 func (j *job) panic(v any) { j.ends <- func() (telegram.Result, error) { panic(v) } }
 
-// quick are limits that no test comes to.
+// quick are limits that no test comes to: Telegram's own are the tests of package botapi.
 var quick = botapi.Limits{
 	Chat: botapi.Rate{Calls: 1000, Per: time.Second}, Group: botapi.Rate{Calls: 1000, Per: time.Second},
 	Bot: botapi.Rate{Calls: 10_000, Per: time.Second}, Notices: botapi.Rate{Calls: 10_000, Per: time.Second},
@@ -167,8 +167,8 @@ func stageOn(t *testing.T, on database) *stage {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &stage{T: t, database: on, catalog: wares(), patience: 20 * time.Second, limits: quick, jobs: make(chan *job, 1000), log: &logged{}}
-	s.server = fakeapi.Start(t, fakeapi.Options{Tokens: []string{botToken}})
+	s := &stage{T: t, database: on, catalog: wares(), patience: 20 * time.Second, jobs: make(chan *job, 1000), log: &logged{}}
+	s.server = fakeapi.Start(t, fakeapi.Options{Tokens: []string{botToken, otherToken}})
 	s.bot = s.server.Bot(botToken)
 	s.options = telegram.Options{
 		Bot: "studio_bot", Username: s.bot.Username(), Project: project, Notes: on, Texts: texts,
@@ -232,9 +232,11 @@ func (s *stage) start(parts ...part) *stage {
 }
 
 // client speaks for the bot.
-func (s *stage) client(over *http.Client) *botapi.Client {
+func (s *stage) client(over *http.Client) *botapi.Client { return s.clientOf(botToken, over) }
+
+func (s *stage) clientOf(token string, over *http.Client) *botapi.Client {
 	s.Helper()
-	client, err := botapi.New(botapi.Options{Token: botToken, URL: s.server.URL, HTTP: over, Limiter: botapi.NewLimiterOf(s.limits), Logger: s.options.Logger})
+	client, err := botapi.New(botapi.Options{Token: token, URL: s.server.URL, HTTP: over, Limiter: botapi.NewLimiterOf(quick), Logger: s.options.Logger})
 	if err != nil {
 		s.Fatal(err)
 	}

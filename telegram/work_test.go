@@ -853,6 +853,32 @@ func TestTheChargeDoesNotWaitForTheStatusMessageToGo(t *testing.T) {
 	s.gone(ann, status.ID)
 }
 
+func TestBotsOfOneProjectShareItsQueuesAndEachAnswersItsOwnPeople(t *testing.T) {
+	s := newStage(t)
+	s.start(withoutWorkers)
+	_, first := s.process(s.client(nil))
+	s.options.Bot = "other_bot"
+	_, second := s.process(s.clientOf(otherToken, nil))
+	s.relay(second)
+	s.run(func(ctx context.Context) error { return telegram.Run(ctx, first, second) })
+	ann := s.person(42, "en")
+	bob := s.server.Bot(otherToken).Person(fakeapi.User{ID: 43, FirstName: "Bob", LanguageCode: "en"})
+	ann.Send("dear sir")
+	if _, err := second.Take(s.within(), []byte(`{"update_id": 1, "message": {"message_id": 900, "from": {"id": 43}, "chat": {"id": 43, "type": "private"}, "text": "dear madam"}}`)); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		j := s.begun()
+		j.succeed(strings.ToUpper(j.Prompt.Text))
+	}
+	s.shows(ann, "DEAR SIR")
+	s.shows(bob, "DEAR MADAM")
+	equal(t, "charged", []holdfast.Amount{s.charged(42), s.charged(43)}, []holdfast.Amount{1, 1})
+	for _, e := range s.server.Transcript().Where(fakeapi.Call("sendMessage")) {
+		equal(t, "bot that wrote to "+fmt.Sprint(e.Chat), e.Bot, map[int64]int64{42: 7000001, 43: 7000002}[e.Chat])
+	}
+}
+
 // A crowd that presses twice at once: everybody asks twice for the same by a button, and Telegram tells of half of it twice.
 func TestOfACrowdThatPressesTwiceEachIsChargedOnceForOneResult(t *testing.T) {
 	s := newStage(t)
