@@ -35,7 +35,9 @@ type Account struct {
 	MergedInto AccountID
 	// Merging is the account that is about to take this one's place: see AnnounceMerge. It means nothing to anything else.
 	Merging Merging
-	// Transfers are on their way to MergedInto: they have left this account, and are kept until they have arrived.
+	// Names are the accounts that lead here, or were about to: aliases, and those that were merged into this one itself.
+	Names []AccountID
+	// Transfers are on their way to MergedInto, or to Names: they have left this account, and are kept until they have arrived.
 	Transfers []Transfer
 	// Subscription is what was paid for; nil: nothing, or nothing any more.
 	Subscription *Subscription

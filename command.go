@@ -90,7 +90,7 @@ func LoadsOverdue(op Operation, now time.Time) time.Time {
 	switch op := op.(type) {
 	case Reserve, Charge, Extend, Expire:
 		return now
-	case DeleteAccount, RefundPayment:
+	case DeleteAccount, ForgetName, RefundPayment:
 		return endOfTime
 	case Pay: // its refunds may stop what runs
 		if len(op.Refunds) > 0 {

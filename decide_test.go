@@ -404,6 +404,7 @@ func init() {
 
 		"alias":               (*script).alias,
 		"merge":               (*script).merge,
+		"register":            (*script).register,
 		"announce":            (*script).announce,
 		"withdraw":            (*script).withdraw,
 		"arrive":              (*script).arrive,
@@ -686,6 +687,12 @@ func (l *line) readProvider() string {
 	return provider
 }
 
+// register notes that a name is about to lead to an account.
+func (s *script) register(l *line, _ []string) string {
+	account, name := l.word("an account"), l.word("another name")
+	return s.mergeStatement(name+" is a name of "+account, s.about(l, account, holdfast.RegisterName{Named: holdfast.AccountIDOf(project, name)}))
+}
+
 // alias makes a name lead to an account.
 func (s *script) alias(l *line, _ []string) string {
 	account, alias := l.word("an account"), l.word("another name")
@@ -746,16 +753,10 @@ func (s *script) arrive(l *line, _ []string) string {
 	account := s.records[id].account
 	var lines []string
 	for _, transfer := range account.Transfers {
-		take := s.command("", holdfast.TransferKey(id, transfer.ID), holdfast.TakeOver{From: id, Transfer: transfer})
-		take.Target = account.MergedInto
-		for range 2 {
-			done := s.submitted(l, take)
-			line := "took over " + transferStatement(transfer)
-			if done.Replayed {
-				line = "took over before"
-			}
-			lines = append(lines, line)
-			take.ID = s.command("", "", holdfast.Expire{}).ID // another attempt
+		if len(transfer.Forget) > 0 {
+			lines = append(lines, s.forget(l, id, transfer.Forget)...)
+		} else {
+			lines = append(lines, s.takeOver(l, account, transfer)...)
 		}
 		done := s.command("", "", holdfast.TransferDone{ID: transfer.ID})
 		done.Target = id
@@ -765,6 +766,43 @@ func (s *script) arrive(l *line, _ []string) string {
 		return "nothing is on its way"
 	}
 	return strings.Join(lines, "\n")
+}
+
+func (s *script) takeOver(l *line, from holdfast.Account, transfer holdfast.Transfer) (lines []string) {
+	take := s.command("", holdfast.TransferKey(from.ID, transfer.ID), holdfast.TakeOver{From: from.ID, Transfer: transfer})
+	take.Target = from.MergedInto
+	for range 2 {
+		done := s.submitted(l, take)
+		line := "took over " + transferStatement(transfer)
+		if done.Replayed {
+			line = "took over before"
+		}
+		lines = append(lines, line)
+		take.ID = s.command("", "", holdfast.Expire{}).ID // another attempt
+	}
+	return lines
+}
+
+func (s *script) forget(l *line, deleted holdfast.AccountID, names []holdfast.AccountID) (lines []string) {
+	for _, name := range names {
+		stored, known := s.records[name]
+		if !known {
+			lines = append(lines, "a name that nobody has is told")
+			continue
+		}
+		before := stored.account.Name
+		for range 2 {
+			command := s.command("", "", holdfast.ForgetName{Into: deleted})
+			command.Target = name
+			lines = append(lines, s.forgotten(before, stored, s.submitted(l, command)))
+		}
+	}
+	return lines
+}
+
+// forgotten is told after the command, when the name is what it has become.
+func (s *script) forgotten(before string, stored *record, outcome result) string {
+	return s.mergeStatement(before+" is called "+stored.account.Name, outcome)
 }
 
 func transferStatement(t holdfast.Transfer) string {

@@ -24,6 +24,7 @@ const (
 	MaxPaymentIDBytes  = 255
 	MaxPaidPeriods     = 60
 	MaxNames           = 8
+	MaxAliases         = 256
 	MaxGrantPriority   = 1000
 	MaxOpenGrants      = 1000
 	MaxBodyBytes       = 1 << 20
@@ -103,6 +104,7 @@ func Limits() []Limit {
 		{"payment id, refund id", n(MaxPaymentIDBytes) + " bytes", "longer than any provider's"},
 		{"paid periods of an account", n(MaxPaidPeriods) + ", the current one included", "five years of months; a payment beyond them is flagged"},
 		{"accounts that were merged one into the other, in a row", n(MaxNames), "a request by the oldest name follows them"},
+		{"names that lead to an account, by an alias or a merge", n(MaxAliases), "loaded with every decision; all are told when it is deleted"},
 		{"features of a grant", n(MaxGrantFeatures), "loaded with every decision of the account"},
 		{"priority of a grant", "0 to " + n(MaxGrantPriority), "room between the defaults 10, 20, 30 and 40"},
 		{"open grants of an account", n(MaxOpenGrants), "loaded with every decision; used up and ended grants do not count"},

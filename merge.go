@@ -20,6 +20,8 @@ type Transfer struct {
 	Renews  bool              `json:",omitzero"` // the subscription was to be renewed
 	Plan    string            `json:",omitzero"` // that was set without a payment
 	Revokes []Revocation      `json:",omitzero"`
+	// Forget are the names that have still to be told that this account was deleted. Such a transfer has nothing else.
+	Forget []AccountID `json:",omitzero"`
 }
 
 // Revocation is what the refund of a payment takes back of grants that were moved.
@@ -31,7 +33,34 @@ type Revocation struct {
 	Period  bool   `json:",omitzero"` // the period that the payment paid for ends
 }
 
-// LinkAlias makes a name lead to another account. The command's account is the alias; it must not be an account of its own:
+// RegisterName notes that another account is about to lead to this one, before it does: so that it can be told when this one
+// is deleted. A name that never came to lead here does no harm. Changed is false where it is noted already.
+type RegisterName struct {
+	base
+	Named AccountID
+}
+
+// Name is "register_name".
+func (RegisterName) Name() string { return "register_name" }
+
+func (op RegisterName) print(f *printer) { f.text("named", op.Named.String()) }
+
+func (op RegisterName) decide(d *decision) Outcome {
+	account := &d.state.Account
+	switch {
+	case d.deleted():
+		return Outcome{Reason: AccountBlocked, Refusal: &Refusal{MaxActive: d.plan.MaxActive, Plan: d.plan.Name}}
+	case slices.Contains(account.Names, op.Named):
+		return Outcome{}
+	case len(account.Names) >= MaxAliases:
+		return invalid("account", fmt.Sprintf("use another one: %d names lead to it already", len(account.Names)))
+	}
+	account.Names = append(slices.Clone(account.Names), op.Named)
+	d.state.touchAccount()
+	return Outcome{Changed: true}
+}
+
+// LinkAlias makes a name lead to another account, where it was registered before. The command's account is the alias; it must not be an account of its own:
 // such a one is merged. Changed is false where it leads there already.
 type LinkAlias struct {
 	base
@@ -354,7 +383,7 @@ func (d *decision) leadsOn() bool {
 		return false
 	}
 	switch op := d.command.Do.(type) {
-	case LinkAlias, AnnounceMerge, WithdrawMerge, MergeInto, TransferDone, Expire:
+	case LinkAlias, RegisterName, AnnounceMerge, WithdrawMerge, MergeInto, TransferDone, ForgetName, Expire:
 		return false
 	case Pay, RefundPayment:
 		_, here := d.state.Payment(PaymentOf(op, d.state.Account.ID))

@@ -200,7 +200,7 @@ func shown(t *testing.T, o holdfast.Outcome) holdfast.Outcome {
 			a.Name = "" // the API answers with the name that was asked for
 		}
 		a.Anchor, a.AnchorZone, a.DecidedAt, a.Debts, a.Plan = time.Time{}, "", time.Time{}, nil, ""
-		a.MergedInto, a.Transfers, a.Subscription, a.Lapsed = holdfast.AccountID{}, nil, nil, "" // the view has what people see of it
+		a.MergedInto, a.Names, a.Transfers, a.Subscription, a.Lapsed = holdfast.AccountID{}, nil, nil, nil, "" // the view has what people see of it
 	}
 	if p := s.Payment; p != nil {
 		p.ID, p.Kept, p.Refunds, p.OwedOf = holdfast.ID{}, 0, nil, nil
@@ -454,6 +454,8 @@ var enginesOwn = map[string]holdfast.Operation{
 	"end_lost":       holdfast.EndLost{},       // the sweeper's too: a lease that was lost decides it
 	"announce_merge": holdfast.AnnounceMerge{}, // the first part of a merge: whoever announces it must look for circles afterwards
 	"withdraw_merge": holdfast.WithdrawMerge{}, // which part belongs to it: only what would close a circle is taken back
+	"register_name":  holdfast.RegisterName{},  // of an alias and a merge: the account that is led to learns of the name first
+	"forget_name":    holdfast.ForgetName{},    // of a deletion: a name is forgotten with the account that it leads to
 	"take_over":      holdfast.TakeOver{},      // its third: only what has left an account may arrive at another
 	"transfer_done":  holdfast.TransferDone{},  // its last: what was forgotten before it arrived would be lost
 }

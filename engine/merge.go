@@ -96,19 +96,22 @@ func (e *Engine) mergeOnce(ctx context.Context, n Names, insist bool) (merged ho
 		return holdfast.Outcome{Reason: holdfast.Invalid, Problems: found}, false, nil
 	}
 	source := command.AccountID()
-	merged, err = e.announced(ctx, command, op, insist)
-	if err == nil && merged.Reason == holdfast.Invalid && source != target {
+	merged, decided, err := e.announced(ctx, n, command, op, insist)
+	if decided && merged.Reason == holdfast.Invalid && source != target {
 		// It leads to another account: to the target by now, or to the one that is meant. Or it was beaten.
 		var led holdfast.AccountID
 		if led, err = e.Resolve(ctx, n.Project, source); err == nil && led == target {
 			merged = holdfast.Outcome{}
-		} else if err == nil && led != source {
-			source, command.Account, command.Target = led, "", led
-			if merged, err = e.announced(ctx, command, op, insist); err == nil && merged.Reason == holdfast.Invalid {
+		} else if err == nil {
+			beaten = led == source
+			if !beaten {
+				source, command.Account, command.Target = led, "", led
+				merged, decided, err = e.announced(ctx, n, command, op, insist)
+				beaten = decided && merged.Reason == holdfast.Invalid
+			}
+			if beaten {
 				return merged, true, nil
 			}
-		} else if err == nil {
-			return merged, true, nil
 		}
 	}
 	if err != nil || merged.Refused() {
@@ -117,30 +120,36 @@ func (e *Engine) mergeOnce(ctx context.Context, n Names, insist bool) (merged ho
 	if err := e.sendTransfers(ctx, n.Project, source, n.Actor); err != nil {
 		return merged, false, unfinished(err)
 	}
-	if merged.Account, err = e.ViewOf(ctx, n.Project, target); err != nil {
+	if merged.Account, err = e.linkedTo(ctx, n, target, source); err != nil {
 		return merged, false, unfinished(err)
 	}
 	return merged, false, nil
 }
 
-// announced announces a merge, makes sure that it closes no circle, and has it decided. What is beaten is invalid.
-func (e *Engine) announced(ctx context.Context, command holdfast.Command, op holdfast.MergeInto, insist bool) (holdfast.Outcome, error) {
+// announced announces a merge, makes sure that it closes no circle, and has it decided, unless something before that was
+// refused or failed. What is beaten is invalid.
+func (e *Engine) announced(ctx context.Context, n Names, command holdfast.Command, op holdfast.MergeInto, insist bool) (merged holdfast.Outcome, decided bool, err error) {
 	source := command.AccountID()
 	said, err := e.Submit(ctx, holdfast.Command{
 		Project: command.Project, Account: command.Account, Target: command.Target, Actor: command.Actor, Do: holdfast.AnnounceMerge{Into: op.Into},
 	})
 	if err != nil || said.Refused() {
-		return said, err
+		return said, false, err
 	}
 	if op.Announced, err = e.clearWay(ctx, command.Project, command.Actor, source, op.Into, insist); err != nil {
-		return holdfast.Outcome{}, err
+		return holdfast.Outcome{}, false, err
 	}
-	command.Do = op
-	merged, err := e.Submit(ctx, command)
+	if !op.Announced.IsZero() {
+		merged, err = e.register(ctx, n, op.Into, source)
+	}
+	if command.Do = op; err == nil && !merged.Refused() {
+		merged, err = e.Submit(ctx, command)
+		decided = err == nil
+	}
 	if err == nil && merged.Refused() && !op.Announced.IsZero() {
 		err = e.withdraw(ctx, command.Project, command.Actor, step{from: source, announced: op.Announced})
 	}
-	return merged, err
+	return merged, decided, err
 }
 
 // clearWay returns the announcement of a merge that closes no circle, looked at after it was announced: what is announced
@@ -233,15 +242,28 @@ func (e *Engine) Alias(ctx context.Context, n Names) (holdfast.Outcome, error) {
 		return no, err
 	}
 	command := n.command(holdfast.LinkAlias{Into: target, Named: holdfast.AccountIDOf(n.Project, n.Account)})
+	alias := command.AccountID()
+	known, err := e.state(ctx, n.Project, alias)
+	if err != nil {
+		return holdfast.Outcome{}, err
+	}
+	if known == nil && alias != target && len(command.Check()) == 0 {
+		if noted, err := e.register(ctx, n, target, alias); err != nil || noted.Refused() {
+			return noted, err
+		}
+	}
 	linked, err := e.Submit(ctx, command)
 	if err == nil && linked.Reason == holdfast.AccountExists {
 		// The account that it was made to lead to may have been merged into this one.
-		led, failed := e.Resolve(ctx, n.Project, command.AccountID())
+		led, failed := e.Resolve(ctx, n.Project, alias)
 		if err = failed; err == nil && led == target {
 			linked = holdfast.Outcome{}
 		}
 	}
 	linked.Account = view
+	if err == nil && !linked.Refused() && known == nil {
+		linked.Account, err = e.linkedTo(ctx, n, target, alias)
+	}
 	return linked, err
 }
 
@@ -253,6 +275,12 @@ func (e *Engine) sendTransfers(ctx context.Context, project string, from holdfas
 		return err
 	}
 	for _, transfer := range state.Account.Transfers {
+		if len(transfer.Forget) > 0 {
+			if err := e.forget(ctx, project, from, transfer, actor); err != nil {
+				return err
+			}
+			continue
+		}
 		arrived, err := e.Submit(ctx, holdfast.Command{
 			Project: project, Target: state.Account.MergedInto, Key: holdfast.TransferKey(from, transfer.ID), Actor: actor,
 			Do: holdfast.TakeOver{From: from, Transfer: transfer},
@@ -263,13 +291,46 @@ func (e *Engine) sendTransfers(ctx context.Context, project string, from holdfas
 		if arrived.Refused() {
 			return &Error{Code: Internal, Hint: "what was merged could not be taken over; the operator was told", Err: errors.New(string(arrived.Reason))}
 		}
-		if _, err := e.Submit(ctx, holdfast.Command{
-			Project: project, Target: from, Actor: actor, Do: holdfast.TransferDone{ID: transfer.ID},
-		}); err != nil {
+		if err := e.transferDone(ctx, project, from, transfer, actor); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func (e *Engine) transferDone(ctx context.Context, project string, from holdfast.AccountID, transfer holdfast.Transfer, actor string) error {
+	_, err := e.Submit(ctx, holdfast.Command{Project: project, Target: from, Actor: actor, Do: holdfast.TransferDone{ID: transfer.ID}})
+	return err
+}
+
+// forget tells the names that led to a deleted account. They tell those that led to them in the next pass.
+func (e *Engine) forget(ctx context.Context, project string, deleted holdfast.AccountID, word holdfast.Transfer, actor string) error {
+	for _, name := range word.Forget {
+		if err := e.forgetName(ctx, project, deleted, name, actor); err != nil {
+			return err
+		}
+	}
+	return e.transferDone(ctx, project, deleted, word, actor)
+}
+
+func (e *Engine) forgetName(ctx context.Context, project string, deleted, name holdfast.AccountID, actor string) error {
+	_, err := e.Submit(ctx, holdfast.Command{Project: project, Target: name, Actor: actor, Do: holdfast.ForgetName{Into: deleted}})
+	return err
+}
+
+// register notes that a name is about to lead to an account.
+func (e *Engine) register(ctx context.Context, n Names, target, name holdfast.AccountID) (holdfast.Outcome, error) {
+	return e.Submit(ctx, holdfast.Command{Project: n.Project, Target: target, Actor: n.Actor, Do: holdfast.RegisterName{Named: name}})
+}
+
+// linkedTo is the account that a name was just made to lead to. Where it was deleted in the same moment, the name has missed
+// being told.
+func (e *Engine) linkedTo(ctx context.Context, n Names, target, name holdfast.AccountID) (*holdfast.AccountView, error) {
+	view, err := e.ViewOf(ctx, n.Project, target)
+	if err != nil || view == nil || view.Account.DeletedAt.IsZero() {
+		return view, err
+	}
+	return view, e.forgetName(ctx, n.Project, target, name, n.Actor)
 }
 
 // Mover is the actor that the ledger names where what an account returned follows it to the account that took its place.

@@ -36,6 +36,7 @@ func copyMap[V any](pairs map[string]V) map[string]V {
 func copyAccount(a holdfast.Account) holdfast.Account {
 	a.Metadata = copyMap(a.Metadata)
 	a.Debts = copyMap(a.Debts)
+	a.Names = copyList(a.Names)
 	a.Subscription = copySubscription(a.Subscription)
 	a.Transfers = copyTransfers(a.Transfers)
 	a.CreatedAt, a.DecidedAt = stored(a.CreatedAt), stored(a.DecidedAt)

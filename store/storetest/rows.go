@@ -86,6 +86,7 @@ func everything(name string) holdfast.Changes {
 	c.Account.Debts = map[string]holdfast.Amount{"credit": holdfast.MaxAmount, "image": 1}
 	c.Account.Lapsed, c.Account.MergedInto = "max", accountID("bob")
 	c.Account.Merging = holdfast.Merging{Into: accountID("eve"), ID: id(33)}
+	c.Account.Names = []holdfast.AccountID{accountID("kim"), accountID("lea")}
 	moved := *grant(7)
 	moved.Payment, moved.EndsAt, moved.Features = id(5), at(99), []string{"f"}
 	c.Account.Transfers = []holdfast.Transfer{
@@ -93,6 +94,7 @@ func everything(name string) holdfast.Changes {
 			ID: id(31), Grants: []holdfast.Grant{moved}, Debts: map[string]holdfast.Amount{"credit": 3}, Renews: true, Plan: "pro",
 			Periods: []holdfast.PaidPeriod{{Plan: "pro", Start: at(1), End: at(2), Payment: id(5), Given: true}},
 		},
+		{ID: id(34), Forget: []holdfast.AccountID{accountID("kim"), accountID("lea")}},
 		{ID: id(32), Revokes: []holdfast.Revocation{{Payment: id(5), Unit: "credit", Amount: 4, AsDebt: true, Period: true}}},
 	}
 	c.Account.Subscription = &holdfast.Subscription{Anchor: at(1), Cancelled: true, Next: "free", Periods: []holdfast.PaidPeriod{
