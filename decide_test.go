@@ -753,9 +753,12 @@ func (s *script) arrive(l *line, _ []string) string {
 	account := s.records[id].account
 	var lines []string
 	for _, transfer := range account.Transfers {
-		if len(transfer.Forget) > 0 {
+		switch {
+		case len(transfer.Forget) > 0:
 			lines = append(lines, s.forget(l, id, transfer.Forget)...)
-		} else {
+		case len(transfer.Stop) > 0:
+			lines = append(lines, s.stopWork(l, id, transfer.Stop))
+		default:
 			lines = append(lines, s.takeOver(l, account, transfer)...)
 		}
 		done := s.command("", "", holdfast.TransferDone{ID: transfer.ID})
@@ -798,6 +801,29 @@ func (s *script) forget(l *line, deleted holdfast.AccountID, names []holdfast.Ac
 		}
 	}
 	return lines
+}
+
+// stopWork asks every live reservation of the account to stop, twice.
+func (s *script) stopWork(l *line, account holdfast.AccountID, grants []holdfast.ID) string {
+	count := map[string]int{}
+	for _, r := range slices.Clone(s.records[account].reservations) {
+		if !r.Live() {
+			continue
+		}
+		for range 2 {
+			command := s.command("", "", holdfast.StopWork{ReservationID: r.ID, Grants: grants})
+			command.Target = account
+			switch outcome := s.submitted(l, command); {
+			case !outcome.Changed:
+				count["unchanged"]++
+			case outcome.Reservation.State == holdfast.Running:
+				count["asked to stop"]++
+			default:
+				count[string(outcome.Reservation.State)]++
+			}
+		}
+	}
+	return fmt.Sprintf("stopped what is left: %d released, %d asked to stop, %d unchanged", count["released"], count["asked to stop"], count["unchanged"])
 }
 
 // forgotten is told after the command, when the name is what it has become.

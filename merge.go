@@ -11,7 +11,8 @@ import (
 // accounts that turn out to be one person's become one: what the first has moves to the second, and the first leads there.
 // These are two transactions, each on one account: what has left the first is kept there as a transfer until it has arrived.
 
-// Transfer is what left an account that was merged, on its way to the one that took its place.
+// Transfer is what left an account that was merged, on its way to the one that took its place. Two more kinds of work that
+// one decision cannot do are kept, found and done in the same way: Forget and Stop.
 type Transfer struct {
 	ID      ID
 	Grants  []Grant           `json:",omitzero"` // as they are to be opened there
@@ -22,6 +23,8 @@ type Transfer struct {
 	Revokes []Revocation      `json:",omitzero"`
 	// Forget are the names that have still to be told that this account was deleted. Such a transfer has nothing else.
 	Forget []AccountID `json:",omitzero"`
+	// Stop are grants that were refunded, of which more work is to be asked to stop than was loaded. Nor has such a one more.
+	Stop []ID `json:",omitzero"`
 }
 
 // Revocation is what the refund of a payment takes back of grants that were moved.
@@ -31,6 +34,7 @@ type Revocation struct {
 	Amount  Amount `json:",omitzero"`
 	AsDebt  bool   `json:",omitzero"` // what is used becomes debt
 	Period  bool   `json:",omitzero"` // the period that the payment paid for ends
+	Stop    bool   `json:",omitzero"` // its work is asked to stop
 }
 
 // RegisterName notes that another account is about to lead to this one, before it does: so that it can be told when this one
@@ -279,8 +283,13 @@ func (op TakeOver) decide(d *decision) Outcome {
 		d.moveTo(plan.Name, d.now)
 		d.openCycles()
 	}
+	var ended []*Grant
 	for _, r := range op.Transfer.Revokes {
-		d.takeBack(r)
+		if r.Stop {
+			d.stopRunning(r.Payment, ended, true) // none is loaded here
+			continue
+		}
+		ended = append(ended, d.takeBack(r)...)
 	}
 	d.open()
 	d.tell(Event{ID: namedID(op.Transfer.ID, "arrived"), Kind: EventMerged})
@@ -295,8 +304,8 @@ func (op TakeOver) payment(AccountID) ID {
 	return op.Transfer.Revokes[0].Payment
 }
 
-// takeBack does here what the refund of a payment could not do where the payment is.
-func (d *decision) takeBack(r Revocation) {
+// takeBack does here what the refund of a payment could not do where the payment is, and returns what ended besides.
+func (d *decision) takeBack(r Revocation) (ended []*Grant) {
 	paid := &Payment{ID: r.Payment, Provider: "merged"}
 	left := r.Amount
 	var granted, used, gone Amount
@@ -320,8 +329,9 @@ func (d *decision) takeBack(r Revocation) {
 		d.post(note{kind: EntryDebt, unit: r.Unit, reason: paid.reason()}, func(p *posting) { p.owe(debt) })
 	}
 	if r.Period {
-		d.takePeriod(paid, true)
+		return d.takePeriod(paid, true)
 	}
+	return nil
 }
 
 // takePeriods puts paid periods among those of the account.

@@ -1,6 +1,7 @@
 package holdfast
 
 import (
+	"bytes"
 	"maps"
 	"slices"
 )
@@ -93,7 +94,10 @@ func (d *decision) refundPayment(paid *Payment, refund PaymentRefund) {
 	d.revoke(paid, policy, whole)
 	ended := d.takePeriod(paid, whole)
 	if whole && d.stops(paid) {
-		d.stopRunning(paid, ended)
+		d.stopRunning(paid.ID, ended, d.state.MoreOverdue)
+		if !d.state.Account.MergedInto.IsZero() {
+			d.revocations = append(d.revocations, Revocation{Payment: paid.ID, Stop: true})
+		}
 	}
 }
 
@@ -261,21 +265,69 @@ func (d *decision) stops(paid *Payment) bool {
 }
 
 // stopRunning ends what waits, and asks what runs to stop, of the reservations that took from the payment's grants, or from
-// what ended with them.
-func (d *decision) stopRunning(paid *Payment, ended []*Grant) {
-	for _, r := range d.state.Reservations {
-		fromIt := slices.ContainsFunc(r.Allocations, func(a Allocation) bool {
-			g, ok := d.state.Grant(a.Grant)
-			return ok && (g.Payment == paid.ID || slices.Contains(ended, g))
-		})
-		switch {
-		case !r.Live() || !fromIt || r.InDoubt:
-		case r.State == Reserved:
-			d.release(r, CauseCancelled, "")
-		default:
-			d.requestCancel(r)
+// what ended with them. Where there are more than were loaded, those follow: see StopWork. There will be no further ones, since
+// nothing is left to take from.
+func (d *decision) stopRunning(payment ID, ended []*Grant, more bool) {
+	var grants []ID
+	for _, g := range d.state.Grants {
+		if g.Payment == payment || slices.Contains(ended, g) {
+			grants = append(grants, g.ID)
 		}
 	}
+	if len(grants) == 0 {
+		return
+	}
+	slices.SortFunc(grants, func(a, b ID) int { return bytes.Compare(a[:], b[:]) })
+	loaded := slices.Clone(d.state.Reservations)
+	slices.SortFunc(loaded, func(a, b *Reservation) int { return bytes.Compare(a.ID[:], b.ID[:]) })
+	for _, r := range loaded {
+		d.stopWork(r, grants)
+	}
+	if more {
+		account := &d.state.Account
+		left := Transfer{ID: namedID(payment, "work to be stopped"), Stop: grants}
+		account.Transfers = append(slices.Clone(account.Transfers), left)
+		d.state.touchAccount()
+	}
+}
+
+// stopWork ends a reservation that waits, and asks one that runs to stop, where it took from one of the grants.
+func (d *decision) stopWork(r *Reservation, grants []ID) Outcome {
+	switch {
+	case !r.Live() || !r.TookFrom(grants) || r.InDoubt:
+		return d.unchanged(r)
+	case r.State == Reserved:
+		return d.release(r, CauseCancelled, "")
+	}
+	return d.requestCancel(r)
+}
+
+// TookFrom reports whether the reservation took from one of the grants.
+func (r *Reservation) TookFrom(grants []ID) bool {
+	return slices.ContainsFunc(r.Allocations, func(a Allocation) bool { return slices.Contains(grants, a.Grant) })
+}
+
+// StopWork does for one reservation what the refund of a payment does for those that were loaded with it. It is sent for each
+// that is live, until there is none left to do it for.
+type StopWork struct {
+	base
+	ReservationID ID
+	Grants        []ID // that were refunded, or ended with them
+}
+
+// Name is "stop_work".
+func (StopWork) Name() string { return "stop_work" }
+
+func (op StopWork) reservation() ID { return op.ReservationID }
+
+func (op StopWork) print(f *printer) { f.text("reservation", op.ReservationID.String()) }
+
+func (op StopWork) decide(d *decision) Outcome {
+	r, ok := d.state.Reservation(op.ReservationID)
+	if !ok {
+		return d.refuse(NotFound)
+	}
+	return d.stopWork(r, op.Grants)
 }
 
 // voidDoomed voids what has come back to grants whose payment was refunded meanwhile.

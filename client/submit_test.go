@@ -456,6 +456,7 @@ var enginesOwn = map[string]holdfast.Operation{
 	"withdraw_merge": holdfast.WithdrawMerge{}, // which part belongs to it: only what would close a circle is taken back
 	"register_name":  holdfast.RegisterName{},  // of an alias and a merge: the account that is led to learns of the name first
 	"forget_name":    holdfast.ForgetName{},    // of a deletion: a name is forgotten with the account that it leads to
+	"stop_work":      holdfast.StopWork{},      // of a refund: which reservations took from what was refunded, the ledger knows
 	"take_over":      holdfast.TakeOver{},      // its third: only what has left an account may arrive at another
 	"transfer_done":  holdfast.TransferDone{},  // its last: what was forgotten before it arrived would be lost
 }

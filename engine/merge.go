@@ -275,27 +275,34 @@ func (e *Engine) sendTransfers(ctx context.Context, project string, from holdfas
 		return err
 	}
 	for _, transfer := range state.Account.Transfers {
-		if len(transfer.Forget) > 0 {
-			if err := e.forget(ctx, project, from, transfer, actor); err != nil {
-				return err
-			}
-			continue
+		switch {
+		case len(transfer.Forget) > 0:
+			err = e.forget(ctx, project, from, transfer)
+		case len(transfer.Stop) > 0:
+			err = e.stopWork(ctx, project, from, transfer)
+		default:
+			err = e.takeOver(ctx, &state.Account, transfer, actor)
 		}
-		arrived, err := e.Submit(ctx, holdfast.Command{
-			Project: project, Target: state.Account.MergedInto, Key: holdfast.TransferKey(from, transfer.ID), Actor: actor,
-			Do: holdfast.TakeOver{From: from, Transfer: transfer},
-		})
 		if err != nil {
-			return err
-		}
-		if arrived.Refused() {
-			return &Error{Code: Internal, Hint: "what was merged could not be taken over; the operator was told", Err: errors.New(string(arrived.Reason))}
-		}
-		if err := e.transferDone(ctx, project, from, transfer, actor); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// takeOver lets a transfer arrive.
+func (e *Engine) takeOver(ctx context.Context, from *holdfast.Account, transfer holdfast.Transfer, actor string) error {
+	arrived, err := e.Submit(ctx, holdfast.Command{
+		Project: from.Project, Target: from.MergedInto, Key: holdfast.TransferKey(from.ID, transfer.ID), Actor: actor,
+		Do: holdfast.TakeOver{From: from.ID, Transfer: transfer},
+	})
+	if err != nil {
+		return err
+	}
+	if arrived.Refused() {
+		return &Error{Code: Internal, Hint: "what was merged could not be taken over; the operator was told", Err: errors.New(string(arrived.Reason))}
+	}
+	return e.transferDone(ctx, from.Project, from.ID, transfer, actor)
 }
 
 func (e *Engine) transferDone(ctx context.Context, project string, from holdfast.AccountID, transfer holdfast.Transfer, actor string) error {
@@ -304,13 +311,42 @@ func (e *Engine) transferDone(ctx context.Context, project string, from holdfast
 }
 
 // forget tells the names that led to a deleted account. They tell those that led to them in the next pass.
-func (e *Engine) forget(ctx context.Context, project string, deleted holdfast.AccountID, word holdfast.Transfer, actor string) error {
+func (e *Engine) forget(ctx context.Context, project string, deleted holdfast.AccountID, word holdfast.Transfer) error {
 	for _, name := range word.Forget {
-		if err := e.forgetName(ctx, project, deleted, name, actor); err != nil {
+		if err := e.forgetName(ctx, project, deleted, name, Sweeper); err != nil {
 			return err
 		}
 	}
-	return e.transferDone(ctx, project, deleted, word, actor)
+	return e.transferDone(ctx, project, deleted, word, Sweeper)
+}
+
+// stopWork asks what took from refunded grants to stop, a page at a time, until a whole pass finds nothing to ask: a job that
+// was given back meanwhile may have stood behind the page.
+func (e *Engine) stopWork(ctx context.Context, project string, account holdfast.AccountID, refunded holdfast.Transfer) error {
+	for again := true; again; {
+		again = false
+		for _, state := range []holdfast.ReservationState{holdfast.Reserved, holdfast.Running} {
+			for page, err := range e.pages(ctx, store.Query{Kind: store.QueryReservations, Project: project, Account: account, State: state}) {
+				if err != nil {
+					return err
+				}
+				var commands []holdfast.Command
+				for _, r := range page.Reservations {
+					if r.TookFrom(refunded.Stop) {
+						do := holdfast.StopWork{ReservationID: r.ID, Grants: refunded.Stop}
+						commands = append(commands, holdfast.Command{Project: project, Target: account, Actor: Sweeper, Do: do})
+					}
+				}
+				for _, result := range e.SubmitAll(ctx, commands) {
+					if result.Err != nil {
+						return result.Err
+					}
+					again = again || result.Outcome.Changed
+				}
+			}
+		}
+	}
+	return e.transferDone(ctx, project, account, refunded, Sweeper)
 }
 
 func (e *Engine) forgetName(ctx context.Context, project string, deleted, name holdfast.AccountID, actor string) error {

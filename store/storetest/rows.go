@@ -95,7 +95,8 @@ func everything(name string) holdfast.Changes {
 			Periods: []holdfast.PaidPeriod{{Plan: "pro", Start: at(1), End: at(2), Payment: id(5), Given: true}},
 		},
 		{ID: id(34), Forget: []holdfast.AccountID{accountID("kim"), accountID("lea")}},
-		{ID: id(32), Revokes: []holdfast.Revocation{{Payment: id(5), Unit: "credit", Amount: 4, AsDebt: true, Period: true}}},
+		{ID: id(35), Stop: []holdfast.ID{id(1), id(2)}},
+		{ID: id(32), Revokes: []holdfast.Revocation{{Payment: id(5), Unit: "credit", Amount: 4, AsDebt: true, Period: true, Stop: true}}},
 	}
 	c.Account.Subscription = &holdfast.Subscription{Anchor: at(1), Cancelled: true, Next: "free", Periods: []holdfast.PaidPeriod{
 		{Plan: "pro", Start: at(1), End: at(2), Payment: id(5), Given: true}, {Plan: "max", Start: at(2), End: at(9), Refunded: 1, Paid: 5},

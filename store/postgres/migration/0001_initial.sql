@@ -49,7 +49,7 @@ CREATE TABLE holdfast.accounts (
 	time_zone  text                 NOT NULL,
 	metadata   text,
 	standing   text, -- JSON: what few accounts have (debts, the plan's anchor, when it was deleted); see store/pack.go
-	transfers  text, -- JSON: what is on its way to the account that this one was merged into, or to those that lead here
+	transfers  text, -- JSON: what has still to be done beyond this row: at the account that this one was merged into, at those that lead here, for work to be stopped
 	PRIMARY KEY (account_id)
 ) WITH (fillfactor = 70); -- room for the next version of a row on its own page, without touching the index
 

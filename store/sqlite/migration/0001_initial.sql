@@ -29,7 +29,7 @@ CREATE TABLE accounts (
 	created_at INTEGER NOT NULL,
 	decided_at INTEGER NOT NULL,
 	standing   TEXT, -- JSON: what few accounts have (debts, the plan's anchor, when it was deleted); see store/pack.go
-	transfers  TEXT, -- JSON: what is on its way to the account that this one was merged into, or to those that lead here
+	transfers  TEXT, -- JSON: what has still to be done beyond this row: at the account that this one was merged into, at those that lead here, for work to be stopped
 	PRIMARY KEY (account_id),
 	CONSTRAINT account_id_is_a_uuid CHECK (length(account_id) = 16),
 	CONSTRAINT account_has_a_project_and_a_name CHECK (project <> '' AND name <> ''),
