@@ -33,7 +33,12 @@ type person struct {
 // reachable reports whether the bot may write to the person without being asked.
 func (p person) reachable() bool { return p.User != 0 && !p.Started.IsZero() && p.Gone.IsZero() }
 
-func personKey(account string) string { return "person:" + account }
+const personPrefix = "person:"
+
+// personKey is the key of the note of an account's person: by the account's id, since a deleted account has no name.
+func (k *Kit) personKey(account string) string {
+	return personPrefix + holdfast.AccountIDOf(k.options.Project, account).String()
+}
 
 // resolved is whose account it is, and how to speak to them.
 type resolved struct {
@@ -56,11 +61,11 @@ func (k *Kit) resolve(ctx context.Context, user User, private, met bool) (found 
 		return found, err
 	}
 	found.owner = found.account
-	if view.Exists && view.Account.Name != "" {
+	if view.Exists && view.Account.DeletedAt.IsZero() {
 		found.owner = view.Account.Name
 	}
 	language := view.Account.Language
-	if !met {
+	if !met || !view.Account.DeletedAt.IsZero() { // of a deleted account nothing is noted again
 		if language == "" {
 			language = user.Language
 		}
@@ -69,7 +74,7 @@ func (k *Kit) resolve(ctx context.Context, user User, private, met bool) (found 
 	}
 	unlock := k.people.lock(found.owner)
 	defer unlock()
-	before, _, err := note[person](ctx, k, personKey(found.owner))
+	before, _, err := note[person](ctx, k, k.personKey(found.owner))
 	if err != nil {
 		return found, err
 	}
@@ -89,7 +94,7 @@ func (k *Kit) resolve(ctx context.Context, user User, private, met bool) (found 
 		now.Language = language
 	}
 	if now != before {
-		if err := k.keep(ctx, personKey(found.owner), now); err != nil {
+		if err := k.keep(ctx, k.personKey(found.owner), now); err != nil {
 			return found, err
 		}
 	}
@@ -101,7 +106,7 @@ func (k *Kit) resolve(ctx context.Context, user User, private, met bool) (found 
 func (k *Kit) change(ctx context.Context, owner string, change func(p *person)) error {
 	unlock := k.people.lock(owner)
 	defer unlock()
-	before, _, err := note[person](ctx, k, personKey(owner))
+	before, _, err := note[person](ctx, k, k.personKey(owner))
 	if err != nil {
 		return err
 	}
@@ -109,7 +114,7 @@ func (k *Kit) change(ctx context.Context, owner string, change func(p *person)) 
 	if change(&now); now == before {
 		return nil
 	}
-	return k.keep(ctx, personKey(owner), now)
+	return k.keep(ctx, k.personKey(owner), now)
 }
 
 // introduce writes the person's language to their account, which it creates where there is none.

@@ -197,7 +197,9 @@ type repeat struct {
 	Prompt Prompt `json:"prompt"`
 }
 
-func repeatKey(nonce string) string { return "repeat:" + nonce }
+const repeatPrefix = "repeat:"
+
+func repeatKey(nonce string) string { return repeatPrefix + nonce }
 
 // offer keeps what can be asked for again, and returns the button for it.
 func (k *Kit) offer(ctx context.Context, reader message.Reader, ask Ask, prompt Prompt) (botapi.Button, error) {

@@ -92,6 +92,33 @@ func (k *Kit) forget(ctx context.Context, ref string) error {
 	return err
 }
 
+// forgetPerson forgets whose an account was that has been deleted, and what they could ask for again. The event's id names the
+// account: its name is gone.
+func (k *Kit) forgetPerson(ctx context.Context, event string) error {
+	account, _, err := holdfast.EventRef.Parse(event)
+	if err != nil {
+		return nil //nolint:nilerr // what is no id is the id of nobody
+	}
+	key := personPrefix + account.String()
+	p, known, err := note[person](ctx, k, key)
+	if err != nil || !known {
+		return err
+	}
+	err = k.each(ctx, repeatPrefix, func(n store.Note) error {
+		offered, _, err := note[repeat](ctx, k, n.Key)
+		if err != nil || offered.Prompt.User != p.User {
+			return err
+		}
+		_, err = k.options.Notes.DropNote(ctx, k.options.Bot, n.Key)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	_, err = k.options.Notes.DropNote(ctx, k.options.Bot, key)
+	return err
+}
+
 // mildly leaves what Telegram does not take now for the next round.
 func (k *Kit) mildly(err error) error {
 	if isTelegrams(err) {
@@ -126,7 +153,7 @@ func (k *Kit) each(ctx context.Context, prefix string, do func(store.Note) error
 // prune removes notes that nothing can ask for any more.
 func (k *Kit) prune(ctx context.Context, now time.Time) error {
 	for prefix, keep := range map[string]time.Duration{
-		"repeat:": keepButtons, refusedPrefix: keepButtons, "draft:": keepDrafts, eventPrefix: keepTold, toldPrefix: keepTold, donePrefix: keepTold, resultPrefix: keepButtons,
+		repeatPrefix: keepButtons, refusedPrefix: keepButtons, "draft:": keepDrafts, eventPrefix: keepTold, toldPrefix: keepTold, donePrefix: keepTold, resultPrefix: keepButtons,
 	} {
 		for {
 			pruned, err := k.options.Notes.PruneNotes(ctx, k.options.Bot, prefix, now.Add(-keep), pruneChunk)

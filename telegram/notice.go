@@ -128,7 +128,8 @@ const (
 
 var told = []holdfast.EventKind{
 	endedByCommit, endedByRelease, endedByExpiry, endedByLateCommit, chargeRefunded, holdfast.EventInDoubt, holdfast.EventCancelRequested,
-	holdfast.EventNoticeQueued, holdfast.EventNoticeLowBalance, holdfast.EventNoticeRenewed, holdfast.EventPaymentGranted, holdfast.EventPaymentFlagged, holdfast.EventPaymentRefunded,
+	holdfast.EventNoticeQueued, holdfast.EventNoticeLowBalance, holdfast.EventNoticeRenewed,
+	holdfast.EventPaymentGranted, holdfast.EventPaymentFlagged, holdfast.EventPaymentRefunded, holdfast.EventDeleted,
 }
 
 var repeatable = []holdfast.EventKind{
@@ -170,6 +171,8 @@ func (k *Kit) tell(ctx context.Context, e *outbox.Event) error {
 		err = k.tellLowBalance(ctx, e)
 	case e.Type == holdfast.EventNoticeRenewed:
 		err = k.tellRenewed(ctx, e)
+	case e.Type == holdfast.EventDeleted:
+		err = k.forgetPerson(ctx, e.ID)
 	case e.Data.Reservation != nil:
 		err = k.tellWork(ctx, e.Type, *e.Data.Reservation)
 	}
@@ -188,6 +191,9 @@ func (k *Kit) tellWork(ctx context.Context, kind holdfast.EventKind, ref string)
 	}
 	prompt, ours := k.promptOf(r)
 	if !ours {
+		if r.Cause == holdfast.CauseDeleted { // nothing says any more whose it was; its status message, if it is ours, goes
+			return k.forget(ctx, ref)
+		}
 		return nil
 	}
 	switch kind {
@@ -336,7 +342,7 @@ func (k *Kit) say(ctx context.Context, to resolved, p Prompt, text string, keybo
 
 // whom finds the person of an event's account; ok is false where this bot has never met them, or cannot write to them.
 func (k *Kit) whom(ctx context.Context, e *outbox.Event) (p person, view *holdfast.AccountView, ok bool, err error) {
-	p, known, err := note[person](ctx, k, personKey(e.Account))
+	p, known, err := note[person](ctx, k, k.personKey(e.Account))
 	if err != nil || !known || !p.reachable() {
 		return p, nil, false, err
 	}

@@ -177,3 +177,32 @@ func TestTheSinkTellsThePersonInTheLanguageOfTheirAccount(t *testing.T) {
 		t.Error("the bot's token is in the transcript or in the log")
 	}
 }
+
+func TestOfADeletedAccountNothingIsKeptAndNothingIsNotedAgain(t *testing.T) {
+	s := newStage(t)
+	s.start(withoutWorkers)
+	ann := s.person(42, "en")
+	ann.Send("dear sir")
+	status := s.shows(ann, "In the queue…")
+	ann.Send("/video a cat") // which leaves a button to ask again
+	s.shows(ann, "Video” is not part of your plan.")
+	s.handled()
+	if _, err := s.engine.Submit(t.Context(), holdfast.Command{
+		ID: engine.NewID(), Project: project, Account: "telegram:42", Key: "delete-1", Do: holdfast.DeleteAccount{},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	s.gone(ann, status.ID)
+	s.settled()
+	for _, prefix := range []string{"person:", "work:", "repeat:"} {
+		equal(t, "notes "+prefix, len(s.notes(prefix)), 0)
+	}
+	ann.Send("dear sir")
+	s.shows(ann, "Your account is blocked")
+	s.handled()
+	equal(t, "people of whom something is noted", len(s.notes("person:")), 0)
+	view, err := s.engine.View(t.Context(), project, "telegram:42")
+	if err != nil || view.Account.Language != "" {
+		t.Errorf("the language of a deleted account is %q, %v", view.Account.Language, err)
+	}
+}

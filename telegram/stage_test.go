@@ -520,6 +520,12 @@ func (s *stage) noteOf(key string) string {
 	return n.Value
 }
 
+// personOf is what is noted of a person.
+func (s *stage) personOf(user int64) string {
+	s.Helper()
+	return s.noteOf("person:" + holdfast.AccountIDOf(project, telegram.AccountName(user)).String())
+}
+
 // transcript is what happened, for whoever reads why a test failed.
 func (s *stage) transcript() string {
 	var lines strings.Builder

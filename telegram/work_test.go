@@ -316,7 +316,7 @@ func TestWhoHasBlockedTheBotIsToldNothingMore(t *testing.T) {
 		s.shows(p, "Dear Sir,")
 	}
 	ann.Block()
-	s.until("the block is noted", func() bool { return strings.Contains(s.noteOf("person:telegram:42"), `"gone"`) })
+	s.until("the block is noted", func() bool { return strings.Contains(s.personOf(42), `"gone"`) })
 	renewed := func(id string, user int64) {
 		s.tell(outbox.Event{ID: id, Type: holdfast.EventNoticeRenewed, Account: telegram.AccountName(user)})
 	}
@@ -329,7 +329,7 @@ func TestWhoHasBlockedTheBotIsToldNothingMore(t *testing.T) {
 	equal(t, "calls that were refused", s.log.count("403"), 0)
 
 	ann.Unblock()
-	s.until("the bot may write again", func() bool { return !strings.Contains(s.noteOf("person:telegram:42"), `"gone"`) })
+	s.until("the bot may write again", func() bool { return !strings.Contains(s.personOf(42), `"gone"`) })
 	renewed("evt_4", 42)
 	notice := s.shows(ann, "Your free allowance is there again.")
 	renewed("evt_4", 42) // the same, once more
