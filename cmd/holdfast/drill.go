@@ -286,6 +286,7 @@ func tidyAndVerify(ctx context.Context, d *drill) (string, error) {
 	for _, a := range d.accounts {
 		found = append(found, a.leavePlan(ctx))
 	}
+	found = append(found, d.moveOn(ctx)) // word of it, to the names that lead to whom was deleted
 	for _, a := range d.accounts {
 		found = append(found, a.closePockets(ctx))
 	}

@@ -9,7 +9,8 @@ import (
 	"github.com/holdfast-dev/holdfast/engine"
 )
 
-// moveOn lets everything arrive that is on its way from accounts that were merged, as the server does at every sweep.
+// moveOn lets everything arrive that is on its way from accounts that were merged, or deleted, as the server does at every
+// sweep.
 func (d *drill) moveOn(ctx context.Context) error {
 	if err := d.engines[0].Move(ctx); err != nil {
 		return fmt.Errorf("move what follows a merge: %w", err)
