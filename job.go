@@ -55,8 +55,8 @@ const (
 // standardTier is the tier of a plan that names none.
 const standardTier = "standard"
 
-// queueOn is where jobs of the feature wait for accounts of the plan.
-func (f *Feature) queueOn(plan *Plan) string {
+// QueueOn is where jobs of the feature wait for accounts of the plan.
+func (f *Feature) QueueOn(plan *Plan) string {
 	queue, tier := f.Queue, plan.Tier
 	if queue == "" {
 		queue = f.Name
@@ -72,7 +72,7 @@ func (request *JobRequest) on(feature *Feature, plan *Plan) *Job {
 	if request == nil {
 		return nil
 	}
-	job := &Job{Queue: feature.queueOn(plan), MaxAttempts: request.MaxAttempts, Payload: request.Payload}
+	job := &Job{Queue: feature.QueueOn(plan), MaxAttempts: request.MaxAttempts, Payload: request.Payload}
 	if job.MaxAttempts == 0 {
 		job.MaxAttempts = DefaultAttempts
 	}

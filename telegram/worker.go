@@ -1,7 +1,6 @@
 package telegram
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -131,17 +130,12 @@ func (c *crew) queues() map[string]int {
 				continue
 			}
 			for i := range catalog.Plans {
-				name := queueOn(feature, &catalog.Plans[i])
+				name := feature.QueueOn(&catalog.Plans[i])
 				queues[name] = max(queues[name], f.Concurrency, 1)
 			}
 		}
 	}
 	return queues
-}
-
-// queueOn is where jobs of the feature wait for accounts of the plan, as the core names it.
-func queueOn(feature *holdfast.Feature, plan *holdfast.Plan) string {
-	return cmp.Or(feature.Queue, feature.Name) + "." + cmp.Or(plan.Tier, "standard")
 }
 
 // handle gives a job to the bot whose it is.
