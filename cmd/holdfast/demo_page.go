@@ -109,7 +109,17 @@ func (c demoCommand) show(ctx context.Context, t *terminal) (err error) {
 	_, port, _ := net.SplitHostPort(page.listener.Addr().String())
 	p.addresses = []string{page.listener.Addr().String(), "localhost:" + port}
 	_, _ = fmt.Fprintf(t.out, "listening on %s\n\nOpen it in a browser: a chat with a bot, and what the database believes. Ctrl-C ends it, and its database goes with it.\n"+
-		"holdfast demo --once tells the story here instead.\n", page.url)
+		"The main job here, meanwhile; holdfast demo --once tells the whole story and ends.\n\n", page.url)
+	main := c
+	main.Listen = "127.0.0.1:0" // the page has the other address
+	err = main.onStage(ctx, t, func(ctx context.Context, s *story) error { return s.tellMainJob(ctx) })
+	if ctx.Err() != nil {
+		return nil // whoever has seen enough
+	}
+	if err != nil {
+		return err
+	}
+	_, _ = fmt.Fprintf(t.out, "\nThe page is at %s until Ctrl-C.\n", page.url)
 	<-ctx.Done()
 	return nil
 }
