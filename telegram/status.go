@@ -31,6 +31,7 @@ type task struct {
 	Status int    `json:"status,omitempty"` // the status message; 0: there is none
 	Shown  string `json:"shown,omitempty"`  // what it says
 	Button bool   `json:"button,omitempty"` // it has Cancel
+	Unsure bool   `json:"unsure,omitempty"` // or something else: of the last change it is not known whether it was made
 	// Opened is when its status message was begun to be sent: another process may be about to.
 	Opened time.Time `json:"opened"`
 }
@@ -232,21 +233,25 @@ func (k *Kit) showLocked(ctx context.Context, ref string, w wish) error {
 	}
 	shown, text := w.saying(r, t)
 	says, keyboard := k.face(ref, r, t, shown, text)
-	if text == "" && t.Shown == shown && t.Button == (keyboard != nil) {
+	if text == "" && t.Shown == shown && t.Button == (keyboard != nil) && !t.Unsure {
 		return nil
 	}
 	err = k.options.API.Edit(ctx, botapi.Edit{Chat: t.Prompt.Chat, Message: t.Status, Text: says, Keyboard: keyboard})
+	// What was done is noted also where whoever wanted it has gone meanwhile.
+	settling, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellFor)
+	defer cancel()
 	switch {
 	case errors.Is(err, botapi.ErrNoMessage): // the person has deleted it
 		t.Status = 0
-	case err != nil:
-		return err
+	case err != nil: // it may have been done
+		t.Unsure = true
+		return errors.Join(err, k.keep(settling, taskPrefix+ref, t))
 	}
-	if t.Shown == shown && t.Button == (keyboard != nil) && t.Status != 0 {
+	if t.Shown == shown && t.Button == (keyboard != nil) && t.Status != 0 && !t.Unsure {
 		return nil
 	}
-	t.Shown, t.Button = shown, keyboard != nil
-	return k.keep(ctx, taskPrefix+ref, t)
+	t.Shown, t.Button, t.Unsure = shown, keyboard != nil, false
+	return k.keep(settling, taskPrefix+ref, t)
 }
 
 // showFor bounds the wait for a change of a status message: what is shown meanwhile is no worse than what would be shown, and

@@ -1010,3 +1010,35 @@ func TestAFeatureCanAskHowMuchIsWantedAndDecline(t *testing.T) {
 	s.shows(ann, "That is too long.")
 	equal(t, "charged", s.charged(42), 3)
 }
+
+// lostEdit does the first change of a message, and its answer does not come while anybody waits for it.
+type lostEdit struct{ lost atomic.Bool }
+
+func (l *lostEdit) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer, err := http.DefaultTransport.RoundTrip(r)
+	if err != nil || !strings.HasSuffix(r.URL.Path, "/editMessageText") || l.lost.Swap(true) {
+		return answer, err
+	}
+	_ = answer.Body.Close()
+	<-r.Context().Done()
+	return nil, r.Context().Err()
+}
+
+func TestAStatusMessageWhoseChangeWasNotHeardOfIsCorrected(t *testing.T) {
+	s := newStage(t)
+	s.http = &http.Client{Transport: &lostEdit{}}
+	s.start(withoutWorkers)
+	ann := s.person(42, "en")
+	ann.Send("dear sir")
+	status := s.shows(ann, "In the queue…")
+	s.handled()
+	s.work()
+	j := s.begun()
+	s.shows(ann, "Working on it…")
+	j.fail(errors.New("the provider is overloaded"))
+	queued := fakeapi.Shown("In the queue…").Of(status.ID)
+	s.until("it waits again, and the message says so", func() bool { return len(s.server.Transcript().Where(queued)) == 2 })
+	s.begun().succeed("Dear Sir,")
+	s.shows(ann, "Dear Sir,")
+	equal(t, "charged", s.charged(42), 1)
+}
