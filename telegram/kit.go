@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-dev/holdfast"
 	"github.com/holdfast-dev/holdfast/engine"
 	"github.com/holdfast-dev/holdfast/message"
+	"github.com/holdfast-dev/holdfast/outbox"
 	"github.com/holdfast-dev/holdfast/store"
 	"github.com/holdfast-dev/holdfast/telegram/botapi"
 )
@@ -66,10 +67,11 @@ type Kit struct {
 	commands map[string]Handler
 	buttons  map[string]Handler
 	kinds    map[Kind]Handler
-	people   keyed          // one change of a person's note at a time
-	turns    keyed          // one turn of an intention at a time
-	statuses keyed          // one change of a reservation's messages at a time
-	leaving  sync.WaitGroup // status messages that are being taken away
+	paid     func(ctx context.Context, e *outbox.Event) error // is told of payments before the person is; nil: nobody
+	people   keyed                                            // one change of a person's note at a time
+	turns    keyed                                            // one turn of an intention at a time
+	statuses keyed                                            // one change of a reservation's messages at a time
+	leaving  sync.WaitGroup                                   // status messages that are being taken away
 	after    func(time.Duration) <-chan time.Time
 
 	listening    sync.Mutex

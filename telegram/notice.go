@@ -166,7 +166,12 @@ func (k *Kit) tell(ctx context.Context, e *outbox.Event) error {
 	var err error
 	switch {
 	case strings.HasPrefix(string(e.Type), "payment."):
-		err = k.tellPayment(ctx, e)
+		if k.paid != nil {
+			err = k.paid(ctx, e)
+		}
+		if err == nil {
+			err = k.tellPayment(ctx, e)
+		}
 	case e.Type == holdfast.EventNoticeLowBalance:
 		err = k.tellLowBalance(ctx, e)
 	case e.Type == holdfast.EventNoticeRenewed:

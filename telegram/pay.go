@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-dev/holdfast"
 	"github.com/holdfast-dev/holdfast/message"
+	"github.com/holdfast-dev/holdfast/outbox"
 	"github.com/holdfast-dev/holdfast/payment"
 	"github.com/holdfast-dev/holdfast/payment/telegramstars"
 	"github.com/holdfast-dev/holdfast/store"
@@ -131,11 +132,28 @@ func (s *Shop) remember(ctx context.Context, account, charge string, user int64,
 		return nil
 	}
 	r := receipt{Charge: charge, User: user, Account: account, At: at}
-	if _, err := s.kit.keepFirst(ctx, chargeKey(charge), r); err != nil {
+	first, err := s.kit.keepFirst(ctx, chargeKey(charge), r)
+	if err == nil && !first { // perhaps with another time: a payment has one receipt
+		r, _, err = note[receipt](ctx, s.kit, chargeKey(charge))
+	}
+	if err != nil {
 		return err
 	}
-	_, err := s.kit.keepFirst(ctx, receiptKey(r), r)
+	_, err = s.kit.keepFirst(ctx, receiptKey(r), r)
 	return err
+}
+
+// rememberTold notes whose a payment is that an event tells of: no update told of it where reconciliation has found it.
+func (s *Shop) rememberTold(ctx context.Context, e *outbox.Event) error {
+	told := e.Data.Payment
+	if told == nil || s.options.Stars == nil || told.Provider != s.options.Stars.Book.Provider {
+		return nil
+	}
+	p, known, err := note[person](ctx, s.kit, s.kit.personKey(e.Account))
+	if err != nil || !known {
+		return err
+	}
+	return s.remember(ctx, s.accountOf(p.User), told.PaymentID, p.User, e.CreatedAt)
 }
 
 // subscription takes an update that tells whether a subscription is charged again, and tells the person.

@@ -91,6 +91,7 @@ func NewShop(kit *Kit, options ShopOptions) *Shop {
 	kit.Button(buttonStop, s.stop)
 	kit.Button(buttonLanguage, s.chooseLanguage)
 	kit.On(KindMessage, s.unknown)
+	kit.paid = s.rememberTold
 	for _, kind := range []Kind{KindPreCheckout, KindSuccessfulPayment, KindRefundedPayment, KindSubscription} {
 		kit.On(kind, func(ctx context.Context, turn *Turn) error {
 			_, err := s.takeMoney(ctx, turn.Update.Raw)
