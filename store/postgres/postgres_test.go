@@ -83,4 +83,9 @@ func TestPostgreSQLKeepsWhatBotsNeed(t *testing.T) {
 			storetest.ExerciseTelegram(t, func(t *testing.T) storetest.TelegramStore { return opened(t, pgtest.New(t)+parameters, Options{}) })
 		})
 	}
+	t.Run("behind a pooler that lends sessions for one transaction", func(t *testing.T) {
+		storetest.ExerciseTelegram(t, func(t *testing.T) storetest.TelegramStore {
+			return opened(t, pgtest.Pooler(t, pgtest.New(t), 3)+"&default_query_exec_mode=exec", Options{})
+		})
+	})
 }
