@@ -81,10 +81,23 @@ func (t *Turn) Ask(ctx context.Context, ask Ask) (holdfast.Outcome, error) {
 		Feature: ask.Feature, Quantity: ask.Quantity, Usage: ask.Usage, Surface: k.options.Surface,
 		Metadata: metadataOf(prompt), Job: &holdfast.JobRequest{Payload: string(payload)},
 	}}
-	// Two taps at once: the second finds what the first has done, and not half of it.
-	unlock := k.turns.lock(t.Account + " " + command.Key)
+	// Two taps at once: the second finds what the first has done, and not half of it. Where it only has to say that it counts
+	// once, it does not wait until the first has its status message.
+	var outcome holdfast.Outcome
+	reserved, turn := false, t.Account+" "+command.Key
+	if k.turns.busy(turn) {
+		outcome, err = k.submit(ctx, t.Account, command)
+		reserved = err == nil && outcome.Reason == ""
+		if reserved && outcome.Replayed {
+			t.done.Reservation = holdfast.ReservationRef.Encode(outcome.Owner.ID, outcome.Reservation.ID)
+			return outcome, t.Answer(ctx, t.Text(message.TakenAlready, nil))
+		}
+	}
+	unlock := k.turns.lock(turn)
 	defer unlock()
-	outcome, err := k.submit(ctx, t.Account, command)
+	if !reserved {
+		outcome, err = k.submit(ctx, t.Account, command)
+	}
 	if err == nil && outcome.Reason != "" && outcome.Replayed {
 		var told bool
 		if outcome, told, err = t.refusedBefore(ctx, command, outcome); told {

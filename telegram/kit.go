@@ -152,6 +152,13 @@ type line struct {
 	users int
 }
 
+// busy reports whether somebody does it now.
+func (k *keyed) busy(key string) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.waiting[key] != nil
+}
+
 func (k *keyed) lock(key string) (unlock func()) {
 	k.mu.Lock()
 	if k.waiting == nil {

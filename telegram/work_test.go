@@ -471,7 +471,7 @@ func TestTwoTapsOnAButtonAreOneIntention(t *testing.T) {
 	slices.Sort(answers)
 	equal(t, "answers", answers, []string{"", "This was pressed already: it counts once."})
 	equal(t, "reserved", s.balance(42).Reserved, 1)
-	equal(t, "status messages", len(s.server.Transcript().Where(fakeapi.Shown("In the queue…"))), 1)
+	s.until("there is one status message", func() bool { return len(s.server.Transcript().Where(fakeapi.Shown("In the queue…"))) == 1 })
 
 	ann.Send("/menu") // the same button of another message is another intention
 	s.until("there are two menus", func() bool { return ann.Last().ID != menu.ID && ann.Last().Text == menu.Text })
