@@ -145,7 +145,7 @@ func TestAPersonStopsTheirSubscriptionWithAButtonAndIsToldOnce(t *testing.T) {
 	m := openMarket(t)
 	ann := m.customer(1, "ru")
 	paid := ann.buys("Старший: 250 звёзд", "Старший", "Спасибо!")
-	plans := ann.asks("/plans", "Ваш тариф")
+	plans := ann.asks("/plans", "Выберите кнопкой ниже.")
 	for range 3 {
 		tap, err := ann.Tap(plans.ID, "Остановить подписку")
 		if err != nil {

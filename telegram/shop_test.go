@@ -239,7 +239,7 @@ func (c *customer) screen() string {
 // chooses opens /plans and taps an offer; it returns the link of what is to be paid.
 func (c *customer) chooses(button, title string) (link string) {
 	c.m.t.Helper()
-	plans := c.asks("/plans", map[bool]string{true: "тариф", false: "plan"}[strings.ContainsAny(title, "абвгдежзиклмнопрстуфхцчшщыэюя")])
+	plans := c.asks("/plans", map[bool]string{true: "Выберите кнопкой ниже.", false: "Choose with a button below."}[strings.ContainsAny(title, "абвгдежзиклмнопрстуфхцчшщыэюя")])
 	return c.taps(plans.ID, button, title)
 }
 
@@ -394,7 +394,7 @@ func TestAnApprovedCheckoutWithoutAPaymentGrantsNothing(t *testing.T) {
 func TestAnOrderIsPaidOnceAndPressingTwiceMakesOneOrder(t *testing.T) {
 	m := openMarket(t)
 	ann := m.customer(1, "ru")
-	plans := ann.asks("/plans", "тариф")
+	plans := ann.asks("/plans", "Выберите кнопкой ниже.")
 	first := ann.taps(plans.ID, "100 кредитов: 100 звёзд", "100 кредитов")
 	m.api.Advance(time.Minute)
 	second := ann.taps(plans.ID, "100 кредитов: 100 звёзд", "100 кредитов")

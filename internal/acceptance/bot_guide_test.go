@@ -22,6 +22,7 @@ func TestEveryStepOfTheBotGuideDoesWhatThePageSays(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes half a minute")
 	}
+	t.Parallel()
 	if err := lookAtSources(); err != nil {
 		t.Fatal(err)
 	}

@@ -208,7 +208,7 @@ func (b *chatBot) drained() {
 // link is where an offer of /plans is paid.
 func (p *talker) link(offer string) string {
 	p.s.t.Helper()
-	plans := p.asks("/plans", "Your plan")
+	plans := p.asks("/plans", "Choose with a button below.")
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	tap, err := p.Tap(plans.ID, offer)

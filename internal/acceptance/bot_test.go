@@ -114,7 +114,7 @@ const aPicture = "(a picture)"
 // pays taps an offer of /plans and pays what comes.
 func (p *talker) pays(button string) fakeapi.Payment {
 	p.s.t.Helper()
-	plans := p.asks("/plans", map[bool]string{true: "Ваш тариф", false: "Your plan"}[strings.ContainsAny(button, "абвгдеи")])
+	plans := p.asks("/plans", map[bool]string{true: "Выберите кнопкой ниже.", false: "Choose with a button below."}[strings.ContainsAny(button, "абвгдеи")])
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	tap, err := p.Tap(plans.ID, button)
@@ -149,7 +149,7 @@ func TestABotIsStartedWithATokenAndSellsAndWorks(t *testing.T) {
 			process := s.start(db, args...)
 			ann, operator := s.talker(process, s.bot, 1, "ru"), s.talker(process, s.bot, 99, "en")
 			ann.asks("исправь меня", "исправь меня")
-			if sold := ann.asks("/plans", "Ваш тариф").Text; !strings.Contains(sold, "«Чат»") || strings.Contains(sold, "«Анализ файлов»") {
+			if sold := ann.asks("/plans", "Выберите кнопкой ниже.").Text; !strings.Contains(sold, "«Чат»") || strings.Contains(sold, "«Анализ файлов»") {
 				t.Errorf("what the bot cannot do is sold: %s", sold)
 			}
 			before := ann.Last().ID
@@ -189,6 +189,7 @@ func TestABotIsStartedWithATokenAndSellsAndWorks(t *testing.T) {
 }
 
 func TestABotKilledAmongPaymentsGrantsEachOnceAndTellsIt(t *testing.T) {
+	t.Parallel()
 	s, db := newBotStage(t), database(t)
 	process := s.start(db)
 	const people = 12
@@ -318,6 +319,7 @@ func TestTwoHundredPeopleWhoPressTwiceAtOnceAreChargedForWhatTheyGet(t *testing.
 }
 
 func TestSeveralBotsRunInOneProcessAndKeepTheirPeopleApart(t *testing.T) {
+	t.Parallel()
 	s, db := newBotStage(t), database(t)
 	other := s.telegram.Bot(otherBotToken)
 	tokenFile, config := filepath.Join(t.TempDir(), "token"), filepath.Join(t.TempDir(), "bots.yaml")
@@ -367,6 +369,7 @@ bots:
 
 // Whichever server of a database publishes events, the bot tells its people.
 func TestABotBesideAServerOnOneDatabaseTellsItsPeople(t *testing.T) {
+	t.Parallel()
 	s, db := newBotStage(t), pgtest.NewEmpty(t)
 	api := serve(t, db) // it has the lease of the relay
 	s.until("the server publishes", api, func() bool { return api.call("GET", "/v1/events", "", nil).status == http.StatusOK })
@@ -390,6 +393,7 @@ func TestABotBesideAServerOnOneDatabaseTellsItsPeople(t *testing.T) {
 }
 
 func TestTwoProcessesOfOneBotShareItsWorkAndOneGoesOnWithoutTheOther(t *testing.T) {
+	t.Parallel()
 	s, db := newBotStage(t), pgtest.NewEmpty(t)
 	first := s.start(db)
 	second := s.start(db)

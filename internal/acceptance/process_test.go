@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"io/fs"
@@ -15,6 +16,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -27,6 +29,10 @@ var binary string
 func TestMain(m *testing.M) {
 	if addresses := os.Getenv(workerVariable); addresses != "" {
 		os.Exit(workUntilKilled(addresses))
+	}
+	flag.Parse()
+	if flag.Lookup("test.parallel").Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
+		_ = flag.Set("test.parallel", "6") // those that may run at once wait for Telegram's pace more than they compute
 	}
 	dir, err := os.MkdirTemp("", "holdfast")
 	if err != nil {
