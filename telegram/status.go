@@ -137,7 +137,7 @@ func (k *Kit) open(ctx context.Context, ref string, outcome holdfast.Outcome, as
 	if err != nil {
 		// Without a status message the work is as good. A person who has blocked the bot is found out when it is delivered.
 		k.log().Warn("a status message could not be sent", "bot", k.options.Bot, "reservation", ref, "error", err)
-		return true, nil
+		return true, k.tidy(ctx, ref, t)
 	}
 	t.Shown, t.Button = shown, keyboard != nil
 	if err := k.keep(ctx, taskPrefix+ref, t); err != nil {
@@ -251,7 +251,10 @@ func (k *Kit) showLocked(ctx context.Context, ref string, w wish) error {
 		return nil
 	}
 	t.Shown, t.Button, t.Unsure = shown, keyboard != nil, false
-	return k.keep(settling, taskPrefix+ref, t)
+	if err := k.keep(settling, taskPrefix+ref, t); err != nil {
+		return err
+	}
+	return k.tidy(settling, ref, t)
 }
 
 // showFor bounds the wait for a change of a status message: what is shown meanwhile is no worse than what would be shown, and
@@ -274,7 +277,31 @@ func (k *Kit) vanishLocked(ctx context.Context, ref string) error {
 		return err
 	}
 	t.Status, t.Shown, t.Button = 0, "", false
-	return k.keep(ctx, taskPrefix+ref, t)
+	if err := k.keep(ctx, taskPrefix+ref, t); err != nil {
+		return err
+	}
+	return k.tidy(ctx, ref, t)
+}
+
+// tidy takes away what was noted of work just now, where another process has told its end meanwhile: nobody would come for it
+// again.
+func (k *Kit) tidy(ctx context.Context, ref string, t task) error {
+	r, err := k.reservation(ctx, ref)
+	if err != nil || r != nil && r.Live() {
+		return err
+	}
+	if r != nil {
+		if untold, err := k.endUntold(ctx, ref, r); err != nil || untold {
+			return err
+		}
+	}
+	if t.Status != 0 {
+		if err := k.remove(ctx, t); err != nil {
+			return err
+		}
+	}
+	_, err = k.options.Notes.DropNote(ctx, k.options.Bot, taskPrefix+ref)
+	return err
 }
 
 // remove deletes a status message. One that is too old for that loses its button.
