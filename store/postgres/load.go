@@ -288,11 +288,14 @@ var makeAccounts = `INSERT INTO holdfast.accounts (account_id, project, name, ve
 	FROM ` + given(`account_id uuid, project text, name text`) + ` made
 	ON CONFLICT (account_id) DO NOTHING`
 
-// By primary key, sorted before they are locked.
-const lockAccounts = `SELECT ` + accountColumns + ` FROM holdfast.accounts a
-	WHERE a.account_id = ANY ($1::uuid[]) ORDER BY a.account_id FOR UPDATE`
+// By primary key, one after the other in the order of the list, which is that of the ids.
+const (
+	lockAccounts     = lockEach + `)` + ` a`
+	lockFreeAccounts = lockEach + ` SKIP LOCKED) a`
 
-const lockFreeAccounts = lockAccounts + ` SKIP LOCKED`
+	lockEach = `SELECT ` + accountColumns + ` FROM (SELECT unnest($1::uuid[]) AS account_id) wanted
+	CROSS JOIN LATERAL (SELECT * FROM holdfast.accounts named WHERE named.account_id = wanted.account_id FOR UPDATE`
+)
 
 // lockByWriting is how a sharded database must be locked: reading FOR UPDATE there does not keep a shard from moving away
 // with writes of others in it; a write does.

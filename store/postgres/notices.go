@@ -97,14 +97,15 @@ func (db *DB) DueNotices(ctx context.Context, of store.NoticesOf, at time.Time, 
 	return due, nil
 }
 
-// Those of work by the index notices_of_work, the others by primary key: from end to end.
+// Those of work by the index notices_of_work, in its order (see setPlans), the others by primary key: from end to end. The slot
+// of a notice of work is its reservation.
 const (
-	noticesOfWork     = selectNotices + ` AND n.reservation_id IS NOT NULL` + someNotices
-	noticesOfAccounts = selectNotices + ` AND n.reservation_id IS NULL` + someNotices
+	noticesOfWork = selectNotices + ` WHERE (n.account_id, n.reservation_id) > ($1::uuid, $2::uuid) AND n.reservation_id IS NOT NULL
+	AND n.due_at <= $3::timestamptz ORDER BY n.account_id, n.reservation_id LIMIT $4::bigint`
+	noticesOfAccounts = selectNotices + ` WHERE (n.account_id, n.slot) > ($1::uuid, $2::uuid) AND n.reservation_id IS NULL
+	AND n.due_at <= $3::timestamptz ORDER BY n.account_id, n.slot LIMIT $4::bigint`
 
-	selectNotices = `SELECT n.account_id, n.slot, n.event_id, n.due_at, n.reservation_id, n.kind FROM holdfast.notices n
-	WHERE (n.account_id, n.slot) > ($1::uuid, $2::uuid) AND n.due_at <= $3::timestamptz`
-	someNotices = ` ORDER BY n.account_id, n.slot LIMIT $4::bigint`
+	selectNotices = `SELECT n.account_id, n.slot, n.event_id, n.due_at, n.reservation_id, n.kind FROM holdfast.notices n`
 )
 
 // SettleNotices puts notices into the outbox, puts them off or drops them.

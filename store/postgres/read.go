@@ -115,9 +115,10 @@ const selectReservationsOnPage = `SELECT ` + reservationColumns + ` FROM holdfas
 	ORDER BY r.reservation_id DESC LIMIT $5::bigint`
 
 // By the partial index live_reservations: few, however long the history is, and sorted afterwards. OFFSET 0 keeps the
-// planner from taking the order of the primary key instead, for which it would walk all that has ended.
+// planner from taking the order of the primary key instead, for which it would walk all that has ended; the order inside
+// is that of the index, which holds it there (see setPlans).
 const selectLiveReservations = `SELECT ` + reservationColumns + `
-	FROM (SELECT live.* FROM holdfast.reservations live WHERE live.account_id = $1::uuid AND live.ended_at IS NULL OFFSET 0) r
+	FROM (SELECT live.* FROM holdfast.reservations live WHERE live.account_id = $1::uuid AND live.ended_at IS NULL ORDER BY live.expires_at OFFSET 0) r
 	WHERE r.reservation_id < $2::uuid AND r.state = $3::text AND ($4::text = '' OR r.key = $4::text)
 	ORDER BY r.reservation_id DESC LIMIT $5::bigint`
 

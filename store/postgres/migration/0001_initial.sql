@@ -223,7 +223,7 @@ CREATE TABLE holdfast.notices (
 	PRIMARY KEY (account_id, slot)
 ) WITH (fillfactor = 80);
 
-CREATE INDEX notices_of_work ON holdfast.notices (account_id, slot, due_at) WHERE reservation_id IS NOT NULL;
+CREATE INDEX notices_of_work ON holdfast.notices (account_id, reservation_id, due_at) WHERE reservation_id IS NOT NULL;
 
 -- Lookup tables: small, unique over all accounts, and outside every account.
 
