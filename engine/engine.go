@@ -213,6 +213,7 @@ func (e *Engine) send(ctx context.Context, p *pending) *Error {
 func (e *Engine) receive(ctx context.Context, p *pending) (holdfast.Outcome, error) {
 	select {
 	case a := <-p.answer:
+		p.stage.Store(heard)
 		return a.result()
 	case <-ctx.Done():
 	}

@@ -26,6 +26,7 @@ func (e *Engine) work(ctx context.Context, wake <-chan struct{}, wanted func() b
 			groups = e.queue.take(e.options.MaxBatch, e.traits.MaxAccounts)
 		}
 		if len(groups) > 0 {
+			begun, settled := time.Now(), commandsOf(groups)
 			e.settle(ctx, groups, false)
 			for _, g := range groups {
 				if g.held {
@@ -34,6 +35,7 @@ func (e *Engine) work(ctx context.Context, wake <-chan struct{}, wanted func() b
 					e.finish(g)
 				}
 			}
+			e.letHear(settled, time.Since(begun)/hearing)
 			e.giveTurns()
 			continue
 		}
@@ -49,12 +51,28 @@ func (e *Engine) work(ctx context.Context, wake <-chan struct{}, wanted func() b
 	}
 }
 
+// hearing is what part of a batch's time, at most, a lane lets those run whom it has answered.
+const hearing = 8
+
+// letHear lets those run who were just answered, until the last has heard it: many send their next command at once, and a
+// lane that does not wait for them takes half of them, and the other half the next time. Where nobody is left, it takes no time.
+func (e *Engine) letHear(settled []*pending, most time.Duration) {
+	for begun := time.Now(); e.queue.waiting() < e.options.MaxBatch; runtime.Gosched() {
+		for len(settled) > 0 && settled[0].stage.Load() != answered {
+			settled = settled[1:]
+		}
+		if len(settled) == 0 || time.Since(begun) >= most {
+			return
+		}
+	}
+}
+
 // turns is how often, at most, a lane lets others run before it takes a batch.
 const turns = 3
 
-// giveTurns lets those who were just answered run before the next batch is taken, for as long as more commands come of it:
-// many callers send their next one at once, and it would miss the batch by microseconds. That holds for the lane that has
-// answered them, and for one that the first of them has woken. Where nobody wants to run, it takes no time.
+// giveTurns lets others run before the next batch is taken, for as long as more commands come of it: many callers send their
+// next one at once, and it would miss the batch by microseconds. That holds for the lane that has answered them, and for one
+// that the first of them has woken. Where nobody wants to run, it takes no time.
 func (e *Engine) giveTurns() {
 	before := -1
 	for range turns {

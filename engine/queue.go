@@ -3,6 +3,7 @@ package engine
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-dev/holdfast"
@@ -14,6 +15,7 @@ type pending struct {
 	since   time.Time
 	sweep   bool // sent by the sweeper: at most a quarter of a batch
 	answer  chan answer
+	stage   atomic.Int32
 	line    *line // where it waits; nil once taken
 
 	redirected int // how often it was sent on to the account that took another one's place
@@ -24,7 +26,16 @@ type answer struct {
 	err     *Error
 }
 
-func (p *pending) reply(a answer) { p.answer <- a } // buffered, answered once
+// The stages of a pending command: it is answered, and then its caller has heard it. Before, it is neither.
+const (
+	answered = 1 + iota
+	heard
+)
+
+func (p *pending) reply(a answer) {
+	p.stage.CompareAndSwap(0, answered)
+	p.answer <- a // buffered, answered once
+}
 
 // line is what waits for one account, in order. A busy line is owned by one batch, and its later commands wait.
 type line struct {
@@ -112,6 +123,14 @@ func (q *queue) drop(p *pending) bool {
 		delete(q.lines, l.account)
 	}
 	return true
+}
+
+// commandsOf lists the commands of groups.
+func commandsOf(groups []*group) (all []*pending) {
+	for _, g := range groups {
+		all = append(all, g.commands...)
+	}
+	return all
 }
 
 // group is one account's share of a batch.
