@@ -15,7 +15,7 @@ type sideBySide struct{ *gate }
 func (sideBySide) Traits() store.Traits { return store.Traits{Concurrent: true} }
 
 func TestABacklogIsWorkedOnBesideABatchThatTakesLong(t *testing.T) {
-	const backlog = 64 // as in queue.go
+	const backlog = 32 // as in queue.go
 	g := &gate{Store: memoryStore(t)}
 	h := open(t, sideBySide{g})
 	taken, release := g.hold()

@@ -90,9 +90,9 @@ func (q *queue) push(p *pending) *Error {
 	return nil
 }
 
-// backlog is how many commands must be ready, beside a batch that is worked on, for a second one to be worth its while.
-// With fewer, two small batches cost more than one; with more, the database works on one while the other is decided.
-const backlog = 64
+// backlog is how many commands must be ready, beside a batch that is worked on, for a second one to be worth its while: the
+// database then works on one while the other is decided. With fewer, two small batches cost more than one.
+const backlog = 32
 
 // hasBacklog reports whether so many are ready. What waits for a busy account is not.
 func (q *queue) hasBacklog() bool {
