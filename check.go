@@ -2,8 +2,6 @@ package holdfast
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 )
 
 // Check proves what must hold in a loaded or decided state, as far as it can be seen there. The engine takes an account
@@ -61,7 +59,7 @@ func (s *State) Check() error {
 			return fmt.Errorf("grant %s holds %d, its live reservations %d", g.ID, g.Reserved, held[g.ID])
 		}
 	}
-	for _, unit := range slices.Sorted(maps.Keys(s.Account.Debts)) {
+	for _, unit := range sortedKeys(s.Account.Debts) {
 		if owed := s.Account.Debts[unit]; owed <= 0 || owed > MaxAmount {
 			return fmt.Errorf("account owes %d %s", owed, unit)
 		}

@@ -3,8 +3,6 @@ package holdfast
 import (
 	"crypto/sha256"
 	"fmt"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -178,7 +176,7 @@ func (f *printer) amounts(name string, values map[string]Amount) {
 	if len(values) == 0 {
 		return
 	}
-	for _, kind := range slices.Sorted(maps.Keys(values)) {
+	for _, kind := range sortedKeys(values) {
 		if values[kind] != 0 {
 			f.amount(name+"."+kind, values[kind])
 		}
@@ -285,7 +283,7 @@ func (p *problems) metadata(field string, pairs map[string]string) {
 		p.add(field, fmt.Sprintf("use at most %d pairs", MaxMetadataPairs))
 		return
 	}
-	for _, name := range slices.Sorted(maps.Keys(pairs)) {
+	for _, name := range sortedKeys(pairs) {
 		if name == "" || len(name) > MaxMetadataName || len(pairs[name]) > MaxMetadataValue || !printable(name) ||
 			!utf8.ValidString(pairs[name]) || strings.ContainsRune(pairs[name], 0) {
 			p.add(field, fmt.Sprintf("use names of 1 to %d and values of at most %d bytes, valid UTF-8 without NUL", MaxMetadataName, MaxMetadataValue))
@@ -299,7 +297,7 @@ func (p *problems) usage(field string, usage map[string]Amount) {
 		p.add(field, fmt.Sprintf("use at most %d kinds", MaxUsageKinds))
 		return
 	}
-	for _, kind := range slices.Sorted(maps.Keys(usage)) {
+	for _, kind := range sortedKeys(usage) {
 		if !ValidIdentifier(kind) {
 			p.add(field, fmt.Sprintf("name a kind with 1 to %d of a-z 0-9 . _ -", MaxIdentifierBytes))
 			return

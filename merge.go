@@ -2,7 +2,6 @@ package holdfast
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 )
@@ -271,7 +270,7 @@ func (op TakeOver) decide(d *decision) Outcome {
 		}
 		d.post(note{kind: EntryMerge, unit: g.Unit, reason: reason}, func(p *posting) { p.issue(&g) })
 	}
-	for _, unit := range sortedUnits(op.Transfer.Debts) {
+	for _, unit := range sortedKeys(op.Transfer.Debts) {
 		d.post(note{kind: EntryMerge, unit: unit, reason: reason}, func(p *posting) { p.owe(op.Transfer.Debts[unit]) })
 	}
 	if len(op.Transfer.Periods) > 0 {
@@ -401,5 +400,3 @@ func (d *decision) leadsOn() bool {
 	}
 	return ReservationOf(d.command.Do).IsZero()
 }
-
-func sortedUnits(amounts map[string]Amount) []string { return slices.Sorted(maps.Keys(amounts)) }

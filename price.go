@@ -1,7 +1,6 @@
 package holdfast
 
 import (
-	"maps"
 	"math/bits"
 	"slices"
 	"time"
@@ -38,7 +37,7 @@ func (p Price) of(what asked) (Amount, bool) {
 // cost is what usage costs by the price's rates: the sum over all kinds, rounded up once. Kinds without a rate cost nothing.
 func (p Price) cost(usage map[string]Amount) (Amount, bool) {
 	var high, low uint64
-	for _, kind := range slices.Sorted(maps.Keys(usage)) {
+	for _, kind := range sortedKeys(usage) {
 		h, l := bits.Mul64(uint64(p.Rates[kind]), uint64(usage[kind]))
 		var carry uint64
 		low, carry = bits.Add64(low, l, 0)
@@ -55,7 +54,7 @@ func (p Price) cost(usage map[string]Amount) (Amount, bool) {
 
 // unrated reports whether usage has a kind that the price by usage has no rate for.
 func (p Price) unrated(usage map[string]Amount) bool {
-	return p.ByUsage() && slices.ContainsFunc(slices.Sorted(maps.Keys(usage)), func(kind string) bool {
+	return p.ByUsage() && slices.ContainsFunc(sortedKeys(usage), func(kind string) bool {
 		_, rated := p.Rates[kind]
 		return !rated && usage[kind] > 0
 	})
@@ -63,7 +62,7 @@ func (p Price) unrated(usage map[string]Amount) bool {
 
 // affordable is the largest usage in the same proportions that an amount pays for: every kind is rounded down.
 func (p Price) affordable(usage map[string]Amount, available Amount) map[string]Amount {
-	kinds := slices.Sorted(maps.Keys(usage))
+	kinds := sortedKeys(usage)
 	var most Amount
 	for _, kind := range kinds {
 		most = max(most, usage[kind])

@@ -56,12 +56,15 @@ func Reasons() []ReasonInfo {
 
 // Recorded reports whether an answer with this reason is kept under its key.
 func (r Reason) Recorded() bool {
+	if r == "" {
+		return true
+	}
 	for _, info := range Reasons() {
 		if info.Reason == r {
 			return info.Recorded
 		}
 	}
-	return r == ""
+	return false
 }
 
 // Problem is one thing wrong with a request: the field's path as the caller wrote it, and what to write instead.

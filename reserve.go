@@ -2,8 +2,6 @@ package holdfast
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 )
 
@@ -84,7 +82,7 @@ func (p *problems) payable(field string, prices []Price, what asked) {
 func usageLike(feature *Feature) string {
 	for _, price := range feature.Prices {
 		if price.ByUsage() {
-			kinds := slices.Sorted(maps.Keys(price.Rates))
+			kinds := sortedKeys(price.Rates)
 			return fmt.Sprintf("{%q: 1000}", kinds[0])
 		}
 	}

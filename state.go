@@ -3,6 +3,7 @@ package holdfast
 import (
 	"bytes"
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 )
@@ -24,6 +25,9 @@ type State struct {
 	Zones Zones
 
 	dirty dirty
+
+	reservations map[ID]*Reservation // of Reservations and Answers: see lookUp
+	answers      map[string]*Answer
 }
 
 type dirty struct {
@@ -63,6 +67,7 @@ func (s *State) Clone() *State {
 		reservation := r.clone()
 		copied.Reservations[i] = &reservation
 	}
+	copied.reservations, copied.answers = nil, nil
 	copied.dirty = dirty{
 		account:   s.dirty.account,
 		newGrants: cloneMap(s.dirty.newGrants), grants: cloneMap(s.dirty.grants),
@@ -86,19 +91,35 @@ func (s *State) Grant(id ID) (*Grant, bool) {
 
 // Reservation returns a loaded reservation.
 func (s *State) Reservation(id ID) (*Reservation, bool) {
-	for _, r := range s.Reservations {
-		if r.ID == id {
-			return r, true
-		}
-	}
-	return nil, false
+	return lookUp(s.Reservations, &s.reservations, func(r *Reservation) ID { return r.ID }, id)
 }
 
 // Answer returns what was recorded under a key.
 func (s *State) Answer(key string) (*Answer, bool) {
-	for _, a := range s.Answers {
-		if a.Key == key {
-			return a, true
+	return lookUp(s.Answers, &s.answers, func(a *Answer) string { return a.Key }, key)
+}
+
+// indexed is how many items are looked through one by one: a batch may look for one of five hundred for each of its commands.
+const indexed = 16
+
+// lookUp finds an item of a list that only grows. All but the last few are in the index.
+func lookUp[K comparable, T any](list []*T, index *map[K]*T, name func(*T) K, wanted K) (*T, bool) {
+	rest := list[min(len(*index), len(list)):]
+	if len(rest) >= indexed {
+		if *index == nil {
+			*index = make(map[K]*T, 2*len(list))
+		}
+		for _, item := range rest {
+			(*index)[name(item)] = item
+		}
+		rest = nil
+	}
+	if item, ok := (*index)[wanted]; ok {
+		return item, true
+	}
+	for _, item := range rest {
+		if name(item) == wanted {
+			return item, true
 		}
 	}
 	return nil, false
@@ -204,4 +225,12 @@ func cloneMap[K comparable](set map[K]bool) map[K]bool {
 		copied[key] = true
 	}
 	return copied
+}
+
+// sortedKeys are a map's keys in an order that is always the same. Most maps of a decision are empty.
+func sortedKeys[V any](m map[string]V) []string {
+	if len(m) == 0 {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(m))
 }

@@ -3,8 +3,6 @@ package holdfast
 import (
 	"fmt"
 	"iter"
-	"maps"
-	"slices"
 )
 
 // Verify proves rules 1 to 3 of docs/concepts/invariants.md for one account, from everything that is stored of it, and
@@ -41,12 +39,12 @@ func Verify(account *Account, grants []*Grant, reservations iter.Seq2[*Reservati
 		}
 		v.entry(&e)
 	}
-	for _, unit := range slices.Sorted(maps.Keys(v.owed)) {
+	for _, unit := range sortedKeys(v.owed) {
 		if v.owed[unit] != account.Debts[unit] {
 			v.differ("the account owes %d %s, its entries add up to %d", account.Debts[unit], unit, v.owed[unit])
 		}
 	}
-	for _, unit := range slices.Sorted(maps.Keys(account.Debts)) {
+	for _, unit := range sortedKeys(account.Debts) {
 		if _, told := v.owed[unit]; !told {
 			v.differ("the account owes %d %s, of which no entry tells", account.Debts[unit], unit)
 		}
