@@ -46,10 +46,11 @@ type Tx interface {
 	// Errors: Conflict, Unavailable, Fatal; Rejected for a second Load.
 	Load(ctx context.Context, wants []Want) ([]*holdfast.State, error)
 	// Save writes the changes of loaded accounts, fenced by their versions, and commits. Nothing or all of it happens, and
-	// the transaction has ended. Of stored rows only what may change is written: of an account not project and
-	// CreatedAt, and its name only with Erase; of a grant the counters, EndsAt and Open; of a reservation what its life
-	// changes, growth included, and nothing else that was decided at the reserve. Changes.Erase removes the metadata of all
-	// reservations of the account, stored or just written, and what Outcome.ForgetPerson removes from recorded answers.
+	// the transaction has ended. Of stored rows those may change that were loaded, and of these only what may change is
+	// written: of an account not project and CreatedAt, and its name only with Erase; of a grant the counters, EndsAt and
+	// Open; of a reservation what its life changes, growth included, and nothing else that was decided at the reserve.
+	// Changes.Erase removes the metadata of all reservations of the account, stored or just written, and what
+	// Outcome.ForgetPerson removes from recorded answers.
 	// Errors: Conflict (nothing happened, decide again), InDoubt (unknown what happened), Rejected (nothing happened, and
 	// unchanged it never will), Unavailable (nothing happened), Fatal.
 	Save(ctx context.Context, changes []holdfast.Changes) error

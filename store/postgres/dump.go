@@ -65,7 +65,7 @@ func page[T any](d *dumping, read func(pgx.Rows) (T, error), text string, argume
 func (d *dumping) accounts(visit func(store.Record) error) error {
 	var last uuid
 	for {
-		accounts, err := page(d, scanAccount, selectAccounts, last, int64(dumpPage))
+		accounts, err := page(d, func(rows pgx.Rows) (holdfast.Account, error) { return scanAccount(rows) }, selectAccounts, last, int64(dumpPage))
 		if err != nil {
 			return err
 		}

@@ -23,6 +23,10 @@ func (c listCodec) PlanEncode(m *pgtype.Map, oid uint32, format int16, value any
 			return encodeList[uuid]{pgtype.UUIDOID, func(uuid) int { return 16 }, func(to []byte, id uuid) []byte { return append(to, id[:]...) }}
 		case list[moment]:
 			return encodeList[moment]{pgtype.TimestamptzOID, widthOfMoment, appendMoment}
+		case list[place]:
+			return encodeList[place]{pgtype.TIDOID, func(place) int { return 6 }, func(to []byte, at place) []byte {
+				return binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint32(to, at.block), at.offset)
+			}}
 		case list[int64]:
 			return encodeList[int64]{pgtype.Int8OID, func(int64) int { return 8 }, func(to []byte, n int64) []byte {
 				return binary.BigEndian.AppendUint64(to, uint64(n))
@@ -36,7 +40,7 @@ func (c listCodec) PlanEncode(m *pgtype.Map, oid uint32, format int16, value any
 
 // quickLists gives the driver our codec where it has its own.
 func quickLists(types *pgtype.Map) {
-	for _, oid := range []uint32{pgtype.UUIDArrayOID, pgtype.TimestamptzArrayOID, pgtype.Int8ArrayOID, pgtype.TextArrayOID} {
+	for _, oid := range []uint32{pgtype.UUIDArrayOID, pgtype.TimestamptzArrayOID, pgtype.TIDArrayOID, pgtype.Int8ArrayOID, pgtype.TextArrayOID} {
 		array, known := types.TypeForOID(oid)
 		if !known {
 			continue

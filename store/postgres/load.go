@@ -42,6 +42,7 @@ func (tx *transaction) Load(ctx context.Context, wants []store.Want) ([]*holdfas
 	if err != nil {
 		return nil, failed(op, err)
 	}
+	tx.places = l.places
 	tx.wanted, tx.made, tx.unanswered = make(map[holdfast.AccountID]bool, len(wants)), l.made, make(map[answerKey]bool, len(l.keys.keys))
 	states := make([]*holdfast.State, len(wants))
 	for i := range wants {
@@ -142,6 +143,13 @@ type loading struct {
 	overdue      map[holdfast.AccountID][]*holdfast.Reservation // one more than are wanted, where there are more
 	answers      map[answerKey]*holdfast.Answer
 	payments     map[row]*holdfast.Payment
+	places       places
+}
+
+// places are where the rows are stored that may be changed.
+type places struct {
+	accounts             map[holdfast.AccountID]place
+	grants, reservations map[row]place
 }
 
 type row struct {
@@ -181,6 +189,7 @@ func newLoading(wants []store.Want) *loading {
 		accounts: make(map[holdfast.AccountID]*holdfast.Account, len(wants)), grants: make(map[holdfast.AccountID][]*holdfast.Grant, len(wants)),
 		reservations: map[row]*holdfast.Reservation{}, overdue: map[holdfast.AccountID][]*holdfast.Reservation{}, answers: map[answerKey]*holdfast.Answer{},
 		payments: map[row]*holdfast.Payment{},
+		places:   places{make(map[holdfast.AccountID]place, len(wants)), make(map[row]place, len(wants)), map[row]place{}},
 	}
 	// Locks are taken in the order of ids, by everybody: two transactions never wait for each other.
 	sorted := make([]*store.Want, len(wants))
@@ -226,7 +235,7 @@ func (l *loading) ask(want *store.Want) {
 func (l *loading) missing() *loading {
 	m := &loading{
 		alone: l.alone, accounts: l.accounts, grants: l.grants, reservations: l.reservations, overdue: l.overdue, answers: l.answers,
-		payments: l.payments,
+		payments: l.payments, places: l.places,
 	}
 	for i := range l.wants {
 		want := &l.wants[i]
@@ -293,8 +302,8 @@ const (
 	lockAccounts     = lockEach + `)` + ` a`
 	lockFreeAccounts = lockEach + ` SKIP LOCKED) a`
 
-	lockEach = `SELECT ` + accountColumns + ` FROM (SELECT unnest($1::uuid[]) AS account_id) wanted
-	CROSS JOIN LATERAL (SELECT * FROM holdfast.accounts named WHERE named.account_id = wanted.account_id FOR UPDATE`
+	lockEach = `SELECT ` + accountColumns + `, a.place FROM (SELECT unnest($1::uuid[]) AS account_id) wanted
+	CROSS JOIN LATERAL (SELECT named.ctid AS place, named.* FROM holdfast.accounts named WHERE named.account_id = wanted.account_id FOR UPDATE`
 )
 
 // lockByWriting is how a sharded database must be locked: reading FOR UPDATE there does not keep a shard from moving away
@@ -312,17 +321,18 @@ const makeOrTouchAccount = `INSERT INTO holdfast.accounts AS a (account_id, proj
 		created_at, decided_at, plan, language, time_zone)
 	VALUES ($1::uuid, $2::text, $3::text, 0, 0, 0, false, false, 'epoch', 'epoch', '', '', '')
 	ON CONFLICT (account_id) DO UPDATE SET version = a.version
-	RETURNING ` + accountColumns
+	RETURNING ` + accountColumns + `, a.ctid`
 
 // By primary key.
-const touchAccount = `UPDATE holdfast.accounts AS a SET version = a.version WHERE a.account_id = $1::uuid RETURNING ` + accountColumns
+const touchAccount = `UPDATE holdfast.accounts AS a SET version = a.version WHERE a.account_id = $1::uuid RETURNING ` + accountColumns + `, a.ctid`
 
 func (l *loading) locked(rows pgx.Rows) error {
-	a, err := scanAccount(rows)
+	var at place
+	a, err := scanAccount(rows, &at)
 	if err != nil {
 		return err
 	}
-	l.accounts[a.ID] = &a
+	l.accounts[a.ID], l.places.accounts[a.ID] = &a, at
 	if a.Version == 0 {
 		l.made = append(l.made, a.ID)
 	}
@@ -350,32 +360,37 @@ func (l *loading) readOwned(p *pipeline) {
 }
 
 // By the partial index open_grants: closed grants are not even looked at.
-const selectOpenGrants = `SELECT ` + grantColumns + ` FROM holdfast.grants g WHERE g.account_id = ANY ($1::uuid[]) AND g.open`
+const (
+	selectOpenGrants    = `SELECT ` + grantColumns + `, g.ctid` + openGrants
+	selectGrantsOfState = `SELECT ` + grantColumns + openGrants // that is only looked at
+
+	openGrants = ` FROM holdfast.grants g WHERE g.account_id = ANY ($1::uuid[]) AND g.open`
+)
 
 // By primary key, once per row of wanted. LATERAL with OFFSET 0 is what holds the planner to that: of a join it may read
 // the table first, from one end of the index to the other, and a plan that was made while the table was empty stays.
-var selectReservations = `SELECT ` + reservationColumns + `
+var selectReservations = `SELECT ` + reservationColumns + `, r.place
 	FROM ` + given(`account_id uuid, reservation_id uuid`) + ` wanted
 	CROSS JOIN LATERAL (
-		SELECT named.* FROM holdfast.reservations named
+		SELECT named.ctid AS place, named.* FROM holdfast.reservations named
 		WHERE named.account_id = wanted.account_id AND named.reservation_id = wanted.reservation_id OFFSET 0
 	) r`
 
 // By primary key, as in selectReservations: grants that reservations took from and that are not open any more.
-var selectGrants = `SELECT ` + grantColumns + `
+var selectGrants = `SELECT ` + grantColumns + `, g.place
 	FROM ` + given(`account_id uuid, grant_id uuid`) + ` wanted
 	CROSS JOIN LATERAL (
-		SELECT named.* FROM holdfast.grants named
+		SELECT named.ctid AS place, named.* FROM holdfast.grants named
 		WHERE named.account_id = wanted.account_id AND named.grant_id = wanted.grant_id OFFSET 0
 	) g`
 
 // A range of the partial index live_reservations for each account, in its order: the longest overdue first, no further than
 // the bound, without sorting. An interval is [start, end), so that expires_at itself is overdue. The account is locked by an
 // earlier statement, so its last decision is seen as it is.
-var selectOverdue = `SELECT ` + reservationColumns + `
+var selectOverdue = `SELECT ` + reservationColumns + `, r.place
 	FROM ` + given(`account_id uuid, at timestamptz`) + ` wanted
 	CROSS JOIN LATERAL (
-		SELECT live.* FROM holdfast.reservations live
+		SELECT live.ctid AS place, live.* FROM holdfast.reservations live
 		WHERE live.account_id = wanted.account_id AND live.ended_at IS NULL AND live.expires_at <= greatest(wanted.at,
 			(SELECT a.decided_at FROM holdfast.accounts a WHERE a.account_id = wanted.account_id))
 		ORDER BY live.expires_at, live.reservation_id LIMIT $3::integer
@@ -398,10 +413,10 @@ var selectPayments = `SELECT ` + paymentColumns + `
 	) b`
 
 // By the partial index bought_grants: what a payment bought, as far as it is not open any more.
-var selectBought = `SELECT ` + grantColumns + `
+var selectBought = `SELECT ` + grantColumns + `, g.place
 	FROM ` + given(`account_id uuid, payment_id uuid`) + ` wanted
 	CROSS JOIN LATERAL (
-		SELECT named.* FROM holdfast.grants named
+		SELECT named.ctid AS place, named.* FROM holdfast.grants named
 		WHERE named.account_id = wanted.account_id AND named.payment = wanted.payment_id AND NOT named.open OFFSET 0
 	) g`
 
@@ -415,7 +430,7 @@ func (l *loading) payment(rows pgx.Rows) error {
 
 // bought is a grant that was read with a payment. The same payment may be named twice.
 func (l *loading) bought(rows pgx.Rows) error {
-	account, g, err := scanGrant(rows)
+	account, g, err := l.scanGrant(rows)
 	if err == nil && !slices.ContainsFunc(l.grants[account], func(known *holdfast.Grant) bool { return known.ID == g.ID }) {
 		l.grants[account] = append(l.grants[account], g)
 	}
@@ -423,15 +438,34 @@ func (l *loading) bought(rows pgx.Rows) error {
 }
 
 func (l *loading) grant(rows pgx.Rows) error {
-	account, g, err := scanGrant(rows)
+	account, g, err := l.scanGrant(rows)
 	if err == nil {
 		l.grants[account] = append(l.grants[account], g)
 	}
 	return err
 }
 
+// scanGrant and scanReservation note where the row is.
+func (l *loading) scanGrant(rows pgx.Rows) (holdfast.AccountID, *holdfast.Grant, error) {
+	var at place
+	account, g, err := scanGrant(rows, &at)
+	if err == nil {
+		l.places.grants[row{account, g.ID}] = at
+	}
+	return account, g, err
+}
+
+func (l *loading) scanReservation(rows pgx.Rows) (holdfast.AccountID, *holdfast.Reservation, error) {
+	var at place
+	account, r, err := scanReservation(rows, &at)
+	if err == nil {
+		l.places.reservations[row{account, r.ID}] = at
+	}
+	return account, r, err
+}
+
 func (l *loading) reservation(rows pgx.Rows) error {
-	account, r, err := scanReservation(rows)
+	account, r, err := l.scanReservation(rows)
 	if err == nil {
 		l.reservations[row{account, r.ID}] = r
 	}
@@ -439,7 +473,7 @@ func (l *loading) reservation(rows pgx.Rows) error {
 }
 
 func (l *loading) overdueOne(rows pgx.Rows) error {
-	account, r, err := scanReservation(rows)
+	account, r, err := l.scanReservation(rows)
 	if err == nil {
 		l.overdue[account] = append(l.overdue[account], r)
 	}

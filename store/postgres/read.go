@@ -41,7 +41,7 @@ func (db *DB) Read(ctx context.Context, query store.Query) (page store.Page, err
 	case store.QueryEntries:
 		r.entries(p, behind)
 	default:
-		p.read(r.grant, selectOpenGrants, list[uuid]{uuid(query.Account)})
+		p.read(r.grant, selectGrantsOfState, list[uuid]{uuid(query.Account)})
 	}
 	if err := db.snapshot(ctx, "read a page", p); err != nil {
 		return store.Page{}, err

@@ -52,6 +52,24 @@ func (m moment) TimestamptzValue() (pgtype.Timestamptz, error) {
 	return pgtype.Timestamptz{Time: t, Valid: !t.IsZero()}, nil
 }
 
+// place is where a row is stored. A row that was read under its account's lock stays there for as long as the lock holds, and
+// is written without looking for it again. The zero place holds no row.
+type place struct {
+	block  uint32
+	offset uint16
+}
+
+// ScanTID reads it.
+func (p *place) ScanTID(v pgtype.TID) error {
+	*p = place{v.BlockNumber, v.OffsetNumber}
+	return nil
+}
+
+// TIDValue writes it.
+func (p place) TIDValue() (pgtype.TID, error) {
+	return pgtype.TID{BlockNumber: p.block, OffsetNumber: p.offset, Valid: true}, nil
+}
+
 // inJSON reads a text with JSON in it into a map or a struct; NULL leaves it as it is.
 type inJSON struct{ into any }
 
@@ -96,6 +114,7 @@ func register(types *pgtype.Map) {
 	types.RegisterDefaultPgType(moment{}, "timestamptz")
 	types.RegisterDefaultPgType(list[uuid]{}, "_uuid")
 	types.RegisterDefaultPgType(list[moment]{}, "_timestamptz")
+	types.RegisterDefaultPgType(list[place]{}, "_tid")
 	types.RegisterDefaultPgType(list[int64]{}, "_int8")
 	types.RegisterDefaultPgType(list[bool]{}, "_bool")
 	types.RegisterDefaultPgType(list[string]{}, "_text")
@@ -111,27 +130,33 @@ func scan(rows pgx.Rows, places ...any) error {
 }
 
 // accountColumns and the like are the columns in the order in which scanAccount and the like read them. The first column
-// of what an account owns is the account's id.
+// of what an account owns is the account's id. What a statement has behind them is read into more.
 const accountColumns = `a.account_id, a.project, a.name, a.version, a.last_entry, a.active, a.plan, a.language, a.time_zone,
 	a.blocked, a.notices, a.metadata, a.created_at, a.decided_at, a.standing, a.transfers`
 
-func scanAccount(rows pgx.Rows) (a holdfast.Account, err error) {
-	err = scan(rows, (*uuid)(&a.ID), &a.Project, &a.Name, &a.Version, &a.LastEntry, &a.Active, &a.Plan, &a.Language, &a.TimeZone,
-		&a.Blocked, &a.Notices, inJSON{&a.Metadata}, (*moment)(&a.CreatedAt), (*moment)(&a.DecidedAt),
+func scanAccount(rows pgx.Rows, more ...any) (a holdfast.Account, err error) {
+	err = scan(rows, append([]any{
+		(*uuid)(&a.ID), &a.Project, &a.Name, &a.Version, &a.LastEntry, &a.Active, &a.Plan, &a.Language, &a.TimeZone,
+		&a.Blocked, &a.Notices,
+		inJSON{&a.Metadata},
+		(*moment)(&a.CreatedAt), (*moment)(&a.DecidedAt),
 		packed(func(text string) error { return store.UnpackAccount(text, &a) }),
-		packed(func(text string) error { return store.UnpackTransfers(text, &a) }))
+		packed(func(text string) error { return store.UnpackTransfers(text, &a) }),
+	}, more...)...)
 	return a, err
 }
 
 const grantColumns = `g.account_id, g.grant_id, g.unit, g.source, g.allowance, g.features, g.priority,
 	g.granted, g.reserved, g.used, g.voided, g.starts_at, g.ends_at, g.created_at, g.open, g.payment, g.history`
 
-func scanGrant(rows pgx.Rows) (account holdfast.AccountID, g *holdfast.Grant, err error) {
+func scanGrant(rows pgx.Rows, more ...any) (account holdfast.AccountID, g *holdfast.Grant, err error) {
 	g = &holdfast.Grant{}
-	err = scan(rows, (*uuid)(&account), (*uuid)(&g.ID), &g.Unit, (*string)(&g.Source), &g.Allowance, (*list[string])(&g.Features), &g.Priority,
+	err = scan(rows, append([]any{
+		(*uuid)(&account), (*uuid)(&g.ID), &g.Unit, (*string)(&g.Source), &g.Allowance, (*list[string])(&g.Features), &g.Priority,
 		(*int64)(&g.Granted), (*int64)(&g.Reserved), (*int64)(&g.Used), (*int64)(&g.Voided),
 		(*moment)(&g.StartsAt), (*moment)(&g.EndsAt), (*moment)(&g.CreatedAt), &g.Open, (*uuid)(&g.Payment),
-		packed(func(text string) error { return store.UnpackGrant(text, g) }))
+		packed(func(text string) error { return store.UnpackGrant(text, g) }),
+	}, more...)...)
 	return account, g, err
 }
 
@@ -141,19 +166,24 @@ const reservationColumns = `r.account_id, r.reservation_id, r.feature, r.quantit
 	r.ttl_microseconds, r.created_at, r.expires_at, r.ended_at, r.cause, r.worker, r.lease_token, r.lease_expires_at, r.attempts,
 	r.terms, r.course`
 
-func scanReservation(rows pgx.Rows) (account holdfast.AccountID, r *holdfast.Reservation, err error) {
+func scanReservation(rows pgx.Rows, more ...any) (account holdfast.AccountID, r *holdfast.Reservation, err error) {
 	r = &holdfast.Reservation{}
 	var ttl int64
 	var grants list[uuid]
 	var sources list[string]
 	var amounts list[int64]
-	err = scan(rows, (*uuid)(&account), (*uuid)(&r.ID), &r.Feature, (*int64)(&r.Quantity), (*string)(&r.State), &r.Price.Unit, (*int64)(&r.Price.Amount),
+	err = scan(rows, append([]any{
+		(*uuid)(&account), (*uuid)(&r.ID), &r.Feature, (*int64)(&r.Quantity), (*string)(&r.State), &r.Price.Unit, (*int64)(&r.Price.Amount),
 		&grants, &sources, &amounts,
 		(*int64)(&r.Reserved), (*int64)(&r.Used), (*int64)(&r.Unbilled), (*int64)(&r.LateUsed), (*int64)(&r.Refunded), (*moment)(&r.LateAt),
-		&r.Key, &r.Surface, inJSON{&r.Metadata}, inJSON{&r.Usage}, &r.CatalogVersion,
+		&r.Key, &r.Surface,
+		inJSON{&r.Metadata},
+		inJSON{&r.Usage},
+		&r.CatalogVersion,
 		&ttl, (*moment)(&r.CreatedAt), (*moment)(&r.ExpiresAt), (*moment)(&r.EndedAt), &r.Cause,
 		&r.Worker, &r.LeaseToken, (*moment)(&r.LeaseExpiresAt), &r.Attempts,
-		packed(func(text string) error { return store.UnpackTerms(text, r) }), packed(func(text string) error { return store.UnpackCourse(text, r) }))
+		packed(func(text string) error { return store.UnpackTerms(text, r) }), packed(func(text string) error { return store.UnpackCourse(text, r) }),
+	}, more...)...)
 	if err != nil {
 		return account, nil, err
 	}

@@ -61,7 +61,7 @@ func (tx *transaction) plan(ctx context.Context, op string, changes []holdfast.C
 	tx.session.write(p)
 	tx.unmake(p, stored)
 	for _, write := range []func(*pipeline, []holdfast.Changes) error{
-		saveAccounts, updateGrants, updateReservations, insertGrants, insertReservations, saveJobs, insertEntries, tx.saveAnswers, savePayments, withdrawNotices, insertEvents, putNotices, erase,
+		tx.saveAccounts, tx.updateGrants, tx.updateReservations, insertGrants, insertReservations, saveJobs, insertEntries, tx.saveAnswers, savePayments, withdrawNotices, insertEvents, putNotices, erase,
 	} {
 		if err := write(p, changes); err != nil {
 			return nil, err
@@ -96,7 +96,7 @@ var (
 )
 
 // saveAccounts is the fence: it fails unless every account still is as it was read.
-func saveAccounts(p *pipeline, changes []holdfast.Changes) error {
+func (tx *transaction) saveAccounts(p *pipeline, changes []holdfast.Changes) error {
 	if len(changes) == 0 {
 		return nil
 	}
@@ -107,6 +107,7 @@ func saveAccounts(p *pipeline, changes []holdfast.Changes) error {
 		standings, transfers                  list[string]
 		blocked, notices                      list[bool]
 		created, decided                      list[moment]
+		places                                list[place]
 	)
 	for i := range changes {
 		a := &changes[i].Account
@@ -121,15 +122,15 @@ func saveAccounts(p *pipeline, changes []holdfast.Changes) error {
 		plans, languages, timeZones = append(plans, a.Plan), append(languages, a.Language), append(timeZones, a.TimeZone)
 		blocked, notices, metadata = append(blocked, a.Blocked), append(notices, a.Notices), append(metadata, pairs)
 		created, decided = append(created, moment(a.CreatedAt)), append(decided, moment(a.DecidedAt))
+		places = append(places, tx.places.accounts[a.ID])
 	}
-	p.then(updateAccounts, accounts, versions, lastEntries, actives, plans, languages, timeZones, blocked, notices, metadata, created, decided, standings, transfers, int64(len(changes))).
+	p.then(updateAccounts, accounts, versions, lastEntries, actives, plans, languages, timeZones, blocked, notices, metadata, created, decided, standings, transfers, places, int64(len(changes))).
 		meaning(divisionByZero, store.Conflict, errOvertaken)
 	return nil
 }
 
-// By primary key, once per row of w, and then by the place of the row that was found: an UPDATE joins its table with what
-// is to be written, and only LATERAL with OFFSET 0 holds the planner to this way of doing that, also where it plans while
-// the table is empty. The row stays in its place, since its account is locked.
+// By place, once per row of w. That the row there is the one that was read is looked at once more. LIMIT cuts nothing off: of a
+// list that it bounds, the planner expects one row, and then it goes by the place even where it plans while the table is empty.
 //
 // Dividing by zero is how a statement can fail when rows are missing, and keep the server from the COMMIT that was sent
 // behind it. created_at is written to an account that is stored for the first time; project and name were written when it
@@ -139,14 +140,13 @@ var updateAccounts = `WITH changed AS (
 			language = w.language, time_zone = w.time_zone, blocked = w.blocked, notices = w.notices, metadata = NULLIF(w.metadata, ''),
 			created_at = CASE a.version WHEN 0 THEN w.created_at ELSE a.created_at END, decided_at = w.decided_at, standing = NULLIF(w.standing, ''),
 			transfers = NULLIF(w.transfers, '')
-		FROM ` + given(`account_id uuid, version bigint, last_entry bigint, active bigint, plan text, language text, time_zone text,
+		FROM (SELECT * FROM ` + given(`account_id uuid, version bigint, last_entry bigint, active bigint, plan text, language text, time_zone text,
 		blocked boolean, notices boolean, metadata text, created_at timestamptz, decided_at timestamptz, standing text,
-		transfers text`) + ` w
-		CROSS JOIN LATERAL (SELECT stored.ctid AS place FROM holdfast.accounts stored WHERE stored.account_id = w.account_id OFFSET 0) found
-		WHERE a.ctid = found.place AND a.version = w.version
+		transfers text, place tid`) + ` every LIMIT $16::bigint) w
+		WHERE a.ctid = w.place AND a.account_id = w.account_id AND a.version = w.version
 		RETURNING 1
 	)
-	SELECT 1 / (count(*) = $15::bigint)::integer FROM changed`
+	SELECT 1 / (count(*) = $16::bigint)::integer FROM changed`
 
 func insertGrants(p *pipeline, changes []holdfast.Changes) error {
 	var (
@@ -189,13 +189,14 @@ var insertGrantsText = `INSERT INTO holdfast.grants (account_id, grant_id, unit,
 		granted bigint, reserved bigint, used bigint, voided bigint, starts_at timestamptz, ends_at timestamptz,
 		created_at timestamptz, open boolean, payment uuid, history text`) + ` w`
 
-func updateGrants(p *pipeline, changes []holdfast.Changes) error {
+func (tx *transaction) updateGrants(p *pipeline, changes []holdfast.Changes) error {
 	var (
 		accounts, ids          list[uuid]
 		reserved, used, voided list[int64]
 		histories              list[string]
 		ends                   list[moment]
 		open                   list[bool]
+		places                 list[place]
 	)
 	for i := range changes {
 		for _, g := range changes[i].Grants {
@@ -206,29 +207,26 @@ func updateGrants(p *pipeline, changes []holdfast.Changes) error {
 			accounts, ids = append(accounts, uuid(changes[i].Account.ID)), append(ids, uuid(g.ID))
 			reserved, used, voided = append(reserved, int64(g.Reserved)), append(used, int64(g.Used)), append(voided, int64(g.Voided))
 			histories, ends, open = append(histories, history), append(ends, moment(g.EndsAt)), append(open, g.Open)
+			places = append(places, tx.places.grants[row{changes[i].Account.ID, g.ID}])
 		}
 	}
 	if len(ids) > 0 {
-		p.then(updateGrantsText, accounts, ids, reserved, used, voided, histories, ends, open, int64(len(ids))).
+		p.then(updateGrantsText, accounts, ids, reserved, used, voided, histories, ends, open, places, int64(len(ids))).
 			meaning(divisionByZero, store.Rejected, errNoGrant)
 	}
 	return nil
 }
 
-// By primary key, as in updateAccounts. What a grant was made with, granted above all, has no statement that could change it.
+// By place, as in updateAccounts. What a grant was made with, granted above all, has no statement that could change it.
 var updateGrantsText = `WITH changed AS (
 		UPDATE holdfast.grants g SET reserved = w.reserved, used = w.used, voided = w.voided, history = NULLIF(w.history, ''),
 			ends_at = w.ends_at, open = w.open
-		FROM ` + given(`account_id uuid, grant_id uuid, reserved bigint, used bigint, voided bigint, history text,
-		ends_at timestamptz, open boolean`) + ` w
-		CROSS JOIN LATERAL (
-			SELECT stored.ctid AS place FROM holdfast.grants stored
-			WHERE stored.account_id = w.account_id AND stored.grant_id = w.grant_id OFFSET 0
-		) found
-		WHERE g.ctid = found.place
+		FROM (SELECT * FROM ` + given(`account_id uuid, grant_id uuid, reserved bigint, used bigint, voided bigint, history text,
+		ends_at timestamptz, open boolean, place tid`) + ` every LIMIT $10::bigint) w
+		WHERE g.ctid = w.place AND g.account_id = w.account_id AND g.grant_id = w.grant_id
 		RETURNING 1
 	)
-	SELECT 1 / (count(*) = $9::bigint)::integer FROM changed`
+	SELECT 1 / (count(*) = $10::bigint)::integer FROM changed`
 
 // allocations are those of many reservations, as three columns.
 type allocations struct{ grants, sources, amounts list[string] }
@@ -356,7 +354,7 @@ var insertReservationsText = `INSERT INTO holdfast.reservations (account_id, res
 		expires_at timestamptz, ended_at timestamptz, cause text, worker text, lease_token text,
 		lease_expires_at timestamptz, attempts bigint, terms text, course text`) + ` w`
 
-func updateReservations(p *pipeline, changes []holdfast.Changes) error {
+func (tx *transaction) updateReservations(p *pipeline, changes []holdfast.Changes) error {
 	var plain changedRows
 	var other changedRowsWithCourse
 	for i := range changes {
@@ -374,6 +372,7 @@ func updateReservations(p *pipeline, changes []holdfast.Changes) error {
 				other.add(r, usage, course)
 			}
 			c.accounts, c.ids = append(c.accounts, uuid(changes[i].Account.ID)), append(c.ids, uuid(r.ID))
+			c.places = append(c.places, tx.places.reservations[row{changes[i].Account.ID, r.ID}])
 			c.states, c.causes = append(c.states, string(r.State)), append(c.causes, r.Cause)
 			c.quantities, c.reserved = append(c.quantities, int64(r.Quantity)), append(c.reserved, int64(r.Reserved))
 			c.used, c.unbilled = append(c.used, int64(r.Used)), append(c.unbilled, int64(r.Unbilled))
@@ -382,13 +381,13 @@ func updateReservations(p *pipeline, changes []holdfast.Changes) error {
 	}
 	if c := &plain; len(c.ids) > 0 {
 		p.then(updatePlainReservations, c.accounts, c.ids, c.states, c.quantities, c.reserved, c.used, c.unbilled, c.grants, c.sources,
-			c.expiresAt, c.endedAt, c.causes, int64(len(c.ids))).
+			c.expiresAt, c.endedAt, c.causes, c.places, int64(len(c.ids))).
 			meaning(divisionByZero, store.Rejected, errNoReserving)
 	}
 	if c := &other; len(c.ids) > 0 {
 		p.then(updateReservationsText, c.accounts, c.ids, c.states, c.allocated.grants, c.allocated.sources, c.allocated.amounts,
 			c.used, c.unbilled, c.lateUsed, c.refunded, c.lateAt, c.expiresAt, c.endedAt, c.causes, c.workers, c.tokens, c.leaseExpiresAt, c.attempts,
-			c.quantities, c.reserved, c.usages, c.courses, int64(len(c.ids))).
+			c.quantities, c.reserved, c.usages, c.courses, c.places, int64(len(c.ids))).
 			meaning(divisionByZero, store.Rejected, errNoReserving)
 	}
 	return nil
@@ -402,6 +401,7 @@ type changedRows struct {
 	grants                               list[uuid] // of plain ones: their only pocket
 	sources                              list[string]
 	expiresAt, endedAt                   list[moment]
+	places                               list[place]
 }
 
 // changedRowsWithCourse have the columns too that few reservations use.
@@ -421,25 +421,21 @@ func (c *changedRowsWithCourse) add(r *holdfast.Reservation, usage, course strin
 	c.allocated.add(r)
 }
 
-// By primary key, as in updateAccounts.
+// By place, as in updateAccounts.
 var updatePlainReservations = `WITH changed AS (
 		UPDATE holdfast.reservations r SET state = w.state, quantity = w.quantity, reserved = w.reserved, used = w.used, unbilled = w.unbilled,
 			allocation_grants = ARRAY[w.allocation_grant], allocation_sources = ARRAY[w.allocation_source],
 			allocation_amounts = ARRAY[w.reserved, w.used, 0], expires_at = w.expires_at, ended_at = w.ended_at, cause = w.cause,
 			late_used = 0, refunded = 0, late_at = NULL, worker = '', lease_token = '', lease_expires_at = NULL, attempts = 0,
 			usage = NULL, course = NULL
-		FROM ` + given(`account_id uuid, reservation_id uuid, state text, quantity bigint, reserved bigint, used bigint, unbilled bigint,
-		allocation_grant uuid, allocation_source text, expires_at timestamptz, ended_at timestamptz, cause text`) + ` w
-		CROSS JOIN LATERAL (
-			SELECT stored.ctid AS place FROM holdfast.reservations stored
-			WHERE stored.account_id = w.account_id AND stored.reservation_id = w.reservation_id OFFSET 0
-		) found
-		WHERE r.ctid = found.place
+		FROM (SELECT * FROM ` + given(`account_id uuid, reservation_id uuid, state text, quantity bigint, reserved bigint, used bigint, unbilled bigint,
+		allocation_grant uuid, allocation_source text, expires_at timestamptz, ended_at timestamptz, cause text, place tid`) + ` every LIMIT $14::bigint) w
+		WHERE r.ctid = w.place AND r.account_id = w.account_id AND r.reservation_id = w.reservation_id
 		RETURNING 1
 	)
-	SELECT 1 / (count(*) = $13::bigint)::integer FROM changed`
+	SELECT 1 / (count(*) = $14::bigint)::integer FROM changed`
 
-// By primary key, as in updateAccounts. What was decided at the reserve (feature, price, policies, key, …) has no statement
+// By place, as in updateAccounts. What was decided at the reserve (feature, price, policies, key, …) has no statement
 // that could change it; quantity, usage and what is reserved may grow.
 var updateReservationsText = `WITH changed AS (
 		UPDATE holdfast.reservations r SET state = w.state, allocation_grants = NULLIF(w.allocation_grants, '')::uuid[],
@@ -448,19 +444,15 @@ var updateReservationsText = `WITH changed AS (
 			expires_at = w.expires_at, ended_at = w.ended_at, cause = w.cause, worker = w.worker, lease_token = w.lease_token,
 			lease_expires_at = w.lease_expires_at, attempts = w.attempts,
 			quantity = w.quantity, reserved = w.reserved, usage = NULLIF(w.usage, ''), course = NULLIF(w.course, '')
-		FROM ` + given(`account_id uuid, reservation_id uuid, state text, allocation_grants text, allocation_sources text,
+		FROM (SELECT * FROM ` + given(`account_id uuid, reservation_id uuid, state text, allocation_grants text, allocation_sources text,
 		allocation_amounts text, used bigint, unbilled bigint, late_used bigint, refunded bigint, late_at timestamptz,
 		expires_at timestamptz, ended_at timestamptz, cause text, worker text, lease_token text,
 		lease_expires_at timestamptz, attempts bigint, quantity bigint, reserved bigint, usage text,
-		course text`) + ` w
-		CROSS JOIN LATERAL (
-			SELECT stored.ctid AS place FROM holdfast.reservations stored
-			WHERE stored.account_id = w.account_id AND stored.reservation_id = w.reservation_id OFFSET 0
-		) found
-		WHERE r.ctid = found.place
+		course text, place tid`) + ` every LIMIT $24::bigint) w
+		WHERE r.ctid = w.place AND r.account_id = w.account_id AND r.reservation_id = w.reservation_id
 		RETURNING 1
 	)
-	SELECT 1 / (count(*) = $23::bigint)::integer FROM changed`
+	SELECT 1 / (count(*) = $24::bigint)::integer FROM changed`
 
 func insertEntries(p *pipeline, changes []holdfast.Changes) error {
 	var plain, other entryRows

@@ -20,6 +20,7 @@ type transaction struct {
 	begun   bool                        // Load was called
 	wanted  map[holdfast.AccountID]bool // what was loaded, and whether Save may insert it
 	made    []holdfast.AccountID        // what Load has made in order to lock it
+	places  places                      // where what was loaded is stored
 
 	unanswered map[answerKey]bool // wanted keys under which nothing is recorded
 }

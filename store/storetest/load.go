@@ -118,11 +118,13 @@ func openGrants(t *testing.T, o Opened) {
 	c := fresh("ann")
 	closed := grant(2)
 	closed.Used, closed.Open = 10, false
-	c.NewGrants = []*holdfast.Grant{grant(3), closed, grant(1)}
+	spender := released(9) // with it the closed one is loaded
+	spender.Allocations = []holdfast.Allocation{{Grant: closed.ID, Source: closed.Source, Reserved: 1}}
+	c.NewGrants, c.NewReservations = []*holdfast.Grant{grant(3), closed, grant(1)}, []*holdfast.Reservation{spender}
 	must(t, save(t, o.Store, c))
 	same(t, "open grants, the oldest first", load(t, o.Store, want("ann"))[0].Grants, []*holdfast.Grant{grant(1), grant(3)})
 
-	c.Account.Version, c.NewGrants = 1, nil
+	c.Account.Version, c.NewGrants, c.NewReservations, c.Reservations = 1, nil, nil, c.NewReservations
 	closing := grant(1)
 	closing.Voided, closing.Open = 10, false
 	closed.Used, closed.Open = 9, true // a refund opens it again
@@ -248,7 +250,7 @@ func usualRows(t *testing.T, o Opened) {
 	c.Events = []holdfast.Event{told(1), event(60), told(2)}
 	write := func(c holdfast.Changes) {
 		t.Helper()
-		w := want("ann")
+		w := wantOf(&c)
 		w.Keys = []string{"a", "b"}
 		tx, _ := begin(t, o.Store, w)
 		must(t, tx.Save(t.Context(), []holdfast.Changes{c}))

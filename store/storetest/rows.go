@@ -34,6 +34,18 @@ func want(name string) store.Want {
 	return store.Want{Account: accountID(name), Project: project, Name: name, Create: true}
 }
 
+// wantOf wants what the changes change.
+func wantOf(c *holdfast.Changes) store.Want {
+	w := store.Want{Account: c.Account.ID, Project: c.Account.Project, Name: c.Account.Name, Create: true}
+	for _, r := range c.Reservations {
+		w.Reservations = append(w.Reservations, r.ID)
+	}
+	for _, p := range c.Payments {
+		w.Payments = append(w.Payments, p.ID)
+	}
+	return w
+}
+
 // fresh is a new account with nothing but itself.
 func fresh(name string) holdfast.Changes {
 	return holdfast.Changes{Account: holdfast.Account{
@@ -248,7 +260,7 @@ func save(t *testing.T, s store.Store, changes ...holdfast.Changes) error {
 	for some := range slices.Chunk(changes, mostAccounts(s, len(changes))) {
 		var wants []store.Want
 		for _, c := range some {
-			wants = append(wants, store.Want{Account: c.Account.ID, Project: c.Account.Project, Name: c.Account.Name, Create: true})
+			wants = append(wants, wantOf(&c))
 		}
 		tx, _ := begin(t, s, wants...)
 		if err := tx.Save(t.Context(), some); err != nil {
