@@ -37,6 +37,8 @@ type Account struct {
 	Merging Merging
 	// Names are the accounts that lead here, or were about to: aliases, and those that were merged into this one itself.
 	Names []AccountID
+	// Line is how many accounts in a row lead here, each to the next, at most.
+	Line int
 	// Transfers are what has still to be done beyond a decision about this account: most are on their way to MergedInto. They have
 	// left this account, and are kept until they have arrived.
 	Transfers []Transfer

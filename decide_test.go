@@ -687,10 +687,14 @@ func (l *line) readProvider() string {
 	return provider
 }
 
-// register notes that a name is about to lead to an account.
+// register notes that a name is about to lead to an account, and line=n how many lead to that name in a row.
 func (s *script) register(l *line, _ []string) string {
 	account, name := l.word("an account"), l.word("another name")
-	return s.mergeStatement(name+" is a name of "+account, s.about(l, account, holdfast.RegisterName{Named: holdfast.AccountIDOf(project, name)}))
+	op := holdfast.RegisterName{Named: holdfast.AccountIDOf(project, name)}
+	if l.has("line") {
+		op.Line = int(l.integer(l.option("line")))
+	}
+	return s.mergeStatement(name+" is a name of "+account, s.about(l, account, op))
 }
 
 // alias makes a name lead to an account.

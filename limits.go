@@ -103,7 +103,7 @@ func Limits() []Limit {
 		{"wait of a claim", "at most " + MaxClaimWait.String(), "shorter than proxies keep a silent connection"},
 		{"payment id, refund id", n(MaxPaymentIDBytes) + " bytes", "longer than any provider's"},
 		{"paid periods of an account", n(MaxPaidPeriods) + ", the current one included", "five years of months; a payment beyond them is flagged"},
-		{"accounts that were merged one into the other, in a row", n(MaxNames), "a request by the oldest name follows them"},
+		{"accounts that were merged one into the other, in a row", n(MaxNames), "each request by the oldest name asks all of them in turn; a merge beyond that is refused, and the other way round it is not"},
 		{"names that lead to an account, by an alias or a merge", n(MaxAliases), "loaded with every decision; all are told when it is deleted"},
 		{"features of a grant", n(MaxGrantFeatures), "loaded with every decision of the account"},
 		{"priority of a grant", "0 to " + n(MaxGrantPriority), "room between the defaults 10, 20, 30 and 40"},

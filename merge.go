@@ -37,10 +37,12 @@ type Revocation struct {
 }
 
 // RegisterName notes that another account is about to lead to this one, before it does: so that it can be told when this one
-// is deleted. A name that never came to lead here does no harm. Changed is false where it is noted already.
+// is deleted, and so that not too many come to lead here in a row. A name that never came to lead here does no harm, but it
+// counts. Changed is false where it is noted already.
 type RegisterName struct {
 	base
 	Named AccountID
+	Line  int // of the account that is named
 }
 
 // Name is "register_name".
@@ -50,15 +52,19 @@ func (op RegisterName) print(f *printer) { f.text("named", op.Named.String()) }
 
 func (op RegisterName) decide(d *decision) Outcome {
 	account := &d.state.Account
+	known := slices.Contains(account.Names, op.Named)
 	switch {
 	case d.deleted():
 		return Outcome{Reason: AccountBlocked, Refusal: &Refusal{MaxActive: d.plan.MaxActive, Plan: d.plan.Name}}
-	case slices.Contains(account.Names, op.Named):
+	case known && op.Line < account.Line:
 		return Outcome{}
-	case len(account.Names) >= MaxAliases:
+	case !known && len(account.Names) >= MaxAliases:
 		return invalid("account", fmt.Sprintf("use another one: %d names lead to it already", len(account.Names)))
 	}
-	account.Names = append(slices.Clone(account.Names), op.Named)
+	if !known {
+		account.Names = append(slices.Clone(account.Names), op.Named)
+	}
+	account.Line = max(account.Line, op.Line+1)
 	d.state.touchAccount()
 	return Outcome{Changed: true}
 }
@@ -113,6 +119,10 @@ type Merging struct {
 // back. One that is left behind by a crash holds nobody up: nothing else asks for it, a newer one takes its place, and who
 // meets it in a circle takes it back.
 //
+// It is refused where too many accounts lead to this one in a row: the oldest name's requests go through all of them, since
+// each has answered some. Merges at the same time may exceed that by what they did not see of each other: such a line is
+// followed to its end all the same.
+//
 // Changed is false where it was announced already, and where MergeInto would refuse: that says why.
 type AnnounceMerge struct {
 	base
@@ -126,7 +136,12 @@ func (op AnnounceMerge) print(f *printer) { f.text("into", op.Into.String()) }
 
 func (op AnnounceMerge) decide(d *decision) Outcome {
 	account := &d.state.Account
-	if account.ID == op.Into || !account.MergedInto.IsZero() || d.deleted() || account.Merging.Into == op.Into {
+	switch {
+	case account.ID == op.Into || !account.MergedInto.IsZero() || d.deleted():
+		return Outcome{}
+	case account.Line >= MaxNames:
+		return invalid("from", fmt.Sprintf("let it take the other account in instead: %d accounts in a row lead to it already", account.Line))
+	case account.Merging.Into == op.Into:
 		return Outcome{}
 	}
 	account.Merging = Merging{Into: op.Into, ID: d.command.ID}

@@ -200,7 +200,7 @@ func shown(t *testing.T, o holdfast.Outcome) holdfast.Outcome {
 			a.Name = "" // the API answers with the name that was asked for
 		}
 		a.Anchor, a.AnchorZone, a.DecidedAt, a.Debts, a.Plan = time.Time{}, "", time.Time{}, nil, ""
-		a.MergedInto, a.Names, a.Transfers, a.Subscription, a.Lapsed = holdfast.AccountID{}, nil, nil, nil, "" // the view has what people see of it
+		a.MergedInto, a.Names, a.Line, a.Transfers, a.Subscription, a.Lapsed = holdfast.AccountID{}, nil, 0, nil, nil, "" // the view has what people see of it
 	}
 	if p := s.Payment; p != nil {
 		p.ID, p.Kept, p.Refunds, p.OwedOf = holdfast.ID{}, 0, nil, nil

@@ -12,9 +12,10 @@ import (
 	"github.com/holdfast-dev/holdfast/store"
 )
 
-// redirect has a command decided for the account that took the other one's place.
+// redirect has a command decided for the account that took the other one's place: one after the other, since each may have
+// answered it while it was the last.
 func (e *Engine) redirect(p *pending, to holdfast.AccountID) {
-	if p.redirected++; p.redirected > holdfast.MaxNames {
+	if p.led = append(p.led, p.command.AccountID()); slices.Contains(p.led, to) {
 		p.reply(answer{err: endless()})
 		return
 	}
@@ -57,10 +58,10 @@ func (e *Engine) target(ctx context.Context, n Names) (target holdfast.AccountID
 // Pauses of a merge that met another one, in a circle with it: they grow, so that of several one is through before the
 // others come back. Who has waited for so long insists: what is in the way may have been left behind by a crash.
 const (
-	firstMergePause    = 2 * time.Millisecond
-	insistentAfter     = 250 * time.Millisecond
-	longestMergePause  = time.Second
-	maxMergesInOneLine = 64 // merges and announcements that lead from one account to the next
+	firstMergePause   = 2 * time.Millisecond
+	insistentAfter    = 250 * time.Millisecond
+	longestMergePause = time.Second
+	maxCirclesInAWay  = 64 // found one after the other, while others go on to announce
 )
 
 // Merge lets one account take another one in, and returns how it is afterwards. It may be repeated: whatever has arrived
@@ -136,11 +137,12 @@ func (e *Engine) announced(ctx context.Context, n Names, command holdfast.Comman
 	if err != nil || said.Refused() {
 		return said, false, err
 	}
-	if op.Announced, err = e.clearWay(ctx, command.Project, command.Actor, source, op.Into, insist); err != nil {
+	var line int
+	if op.Announced, line, err = e.clearWay(ctx, command.Project, command.Actor, source, op.Into, insist); err != nil {
 		return holdfast.Outcome{}, false, err
 	}
 	if !op.Announced.IsZero() {
-		merged, err = e.register(ctx, n, op.Into, source)
+		merged, err = e.register(ctx, n, op.Into, source, line)
 	}
 	if command.Do = op; err == nil && !merged.Refused() {
 		merged, err = e.Submit(ctx, command)
@@ -153,19 +155,20 @@ func (e *Engine) announced(ctx context.Context, n Names, command holdfast.Comman
 }
 
 // clearWay returns the announcement of a merge that closes no circle, looked at after it was announced: what is announced
-// later finds this one. In a circle the announcement of the account with the lowest id is taken back, or, where the caller
-// insists, another one. Zero: it is the caller's own, or there is none.
-func (e *Engine) clearWay(ctx context.Context, project, actor string, source, into holdfast.AccountID, insist bool) (own holdfast.ID, err error) {
-	for range maxMergesInOneLine {
+// later finds this one. With it comes how many accounts in a row lead to the one that is taken in. In a circle the
+// announcement of the account with the lowest id is taken back, or, where the caller insists, another one. Zero: it is the
+// caller's own, or there is none.
+func (e *Engine) clearWay(ctx context.Context, project, actor string, source, into holdfast.AccountID, insist bool) (own holdfast.ID, line int, err error) {
+	for range maxCirclesInAWay {
 		way, circle, err := e.way(ctx, project, source)
 		if err != nil {
-			return own, err
+			return own, 0, err
 		}
 		if way[0].to != into || way[0].announced.IsZero() {
-			return own, nil // another one took its place, or it is done
+			return own, 0, nil // another one took its place, or it is done
 		}
 		if len(circle) == 0 {
-			return way[0].announced, nil
+			return way[0].announced, way[0].line, nil
 		}
 		var back *step
 		for i := range circle {
@@ -179,13 +182,13 @@ func (e *Engine) clearWay(ctx context.Context, project, actor string, source, in
 			}
 		}
 		if back == nil {
-			return own, endless()
+			return own, 0, endless()
 		}
 		if err := e.withdraw(ctx, project, actor, *back); err != nil || back.from == source {
-			return own, err
+			return own, 0, err
 		}
 	}
-	return own, endless()
+	return own, 0, endless()
 }
 
 func (e *Engine) withdraw(ctx context.Context, project, actor string, s step) error {
@@ -197,19 +200,20 @@ func (e *Engine) withdraw(ctx context.Context, project, actor string, s step) er
 type step struct {
 	from, to  holdfast.AccountID
 	announced holdfast.ID
+	line      int // of from
 }
 
 // way is where an account leads to, and will. Its last step leads nowhere, or, where there is a circle, back to the
-// circle's first.
+// circle's first: so it ends, however far it leads.
 func (e *Engine) way(ctx context.Context, project string, from holdfast.AccountID) (way, circle []step, err error) {
-	for range maxMergesInOneLine {
+	for {
 		state, err := e.state(ctx, project, from)
 		if err != nil {
 			return nil, nil, err
 		}
 		s := step{from: from}
 		if state != nil {
-			s.to = state.Account.MergedInto
+			s.to, s.line = state.Account.MergedInto, state.Account.Line
 			if s.to.IsZero() {
 				s.to, s.announced = state.Account.Merging.Into, state.Account.Merging.ID
 			}
@@ -223,7 +227,6 @@ func (e *Engine) way(ctx context.Context, project string, from holdfast.AccountI
 		}
 		from = s.to
 	}
-	return nil, nil, endless()
 }
 
 func endless() *Error {
@@ -248,7 +251,7 @@ func (e *Engine) Alias(ctx context.Context, n Names) (holdfast.Outcome, error) {
 		return holdfast.Outcome{}, err
 	}
 	if known == nil && alias != target && len(command.Check()) == 0 {
-		if noted, err := e.register(ctx, n, target, alias); err != nil || noted.Refused() {
+		if noted, err := e.register(ctx, n, target, alias, 0); err != nil || noted.Refused() {
 			return noted, err
 		}
 	}
@@ -354,9 +357,9 @@ func (e *Engine) forgetName(ctx context.Context, project string, deleted, name h
 	return err
 }
 
-// register notes that a name is about to lead to an account.
-func (e *Engine) register(ctx context.Context, n Names, target, name holdfast.AccountID) (holdfast.Outcome, error) {
-	return e.Submit(ctx, holdfast.Command{Project: n.Project, Target: target, Actor: n.Actor, Do: holdfast.RegisterName{Named: name}})
+// register notes that a name is about to lead to an account, and how many lead to that name in a row.
+func (e *Engine) register(ctx context.Context, n Names, target, name holdfast.AccountID, line int) (holdfast.Outcome, error) {
+	return e.Submit(ctx, holdfast.Command{Project: n.Project, Target: target, Actor: n.Actor, Do: holdfast.RegisterName{Named: name, Line: line}})
 }
 
 // linkedTo is the account that a name was just made to lead to. Where it was deleted in the same moment, the name has missed

@@ -3,6 +3,8 @@ package engine_test
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -242,5 +244,168 @@ func TestARefusedMergeTakesItsAnnouncementBack(t *testing.T) {
 	view, err := h.View(t.Context(), "p", "bob")
 	if err != nil || view.Account.Merging != (holdfast.Merging{}) || !view.Account.MergedInto.IsZero() {
 		t.Errorf("%v: left behind: %+v", err, view.Account)
+	}
+}
+
+// packs is the tariff, and a product of ten credits.
+var packs = func() *holdfast.Catalog {
+	c := *tariff
+	c.Products = []holdfast.Product{{
+		Name: "pack", Grant: &holdfast.ProductGrant{Unit: "credit", Amount: 10}, Prices: []holdfast.Money{{Currency: "XTR", Amount: 100}},
+	}}
+	return &c
+}()
+
+func sellsPacks(o *engine.Options) { o.Catalog = func(string) *holdfast.Catalog { return packs } }
+
+// inARow are accounts with a credit each, of which each was merged into the next. What is asked by the oldest name in between is
+// decided by the account that it leads to by then, and is asked once more of the last.
+func (h *house) inARow(merges int, merge func(into, from string)) (names []string) {
+	h.t.Helper()
+	oldest := "n0"
+	var made []holdfast.ID
+	pay := func(i int) holdfast.Outcome {
+		return h.done(h.do(oldest, "", holdfast.Pay{Provider: "p", PaymentID: fmt.Sprint("p", i), Product: "pack", Amount: 100, Currency: "XTR"}))
+	}
+	for i := range merges + 1 {
+		names = append(names, fmt.Sprint("n", i))
+		h.has(names[i], 1)
+		if i > 0 {
+			merge(names[i], names[i-1])
+		}
+		made = append(made, h.done(h.reserve(oldest, fmt.Sprint("m", i))).Reservation.ID)
+		if paid := pay(i); !paid.Changed {
+			h.t.Errorf("payment %d: %+v", i, paid)
+		}
+	}
+	for i, id := range made {
+		if again := h.done(h.reserve(oldest, fmt.Sprint("m", i))); !again.Replayed || again.Reservation.ID != id {
+			h.t.Errorf("what was asked after %d merges was not answered from memory: %+v", i, again)
+		}
+		if paid := pay(i); paid.Changed {
+			h.t.Errorf("payment %d was granted twice", i)
+		}
+		paid, at, err := h.Payment(h.t.Context(), holdfast.AccountIDOf("p", oldest), "p", fmt.Sprint("p", i))
+		if err != nil || paid == nil || at != holdfast.AccountIDOf("p", names[i]) {
+			h.t.Errorf("payment %d: %v, %+v at %s", i, err, paid, at)
+		}
+		h.done(h.do(names[i], "", holdfast.Release{ReservationID: id}))
+	}
+	h.move()
+	all := fmt.Sprintf("available=%d held=0 active=0", 11*len(names))
+	for _, name := range names {
+		h.wantBalance(name, all)
+	}
+	owned, _, err := h.Reservations(h.t.Context(), store.Query{Project: "p", Account: holdfast.AccountIDOf("p", oldest), Limit: holdfast.MaxPage})
+	if err != nil || len(owned) != len(made) {
+		h.t.Errorf("%v: %d reservations are listed by the oldest name, of %d", err, len(owned), len(made))
+	}
+	return names
+}
+
+func TestTheOldestNameWorksAfterAllTheMergesThereMayBe(t *testing.T) {
+	eachStore(t, func(t *testing.T, s store.Store) {
+		h := open(t, s, sellsPacks)
+		names := h.inARow(holdfast.MaxNames, func(into, from string) { h.done(h.merge(into, from, "m")) })
+		oldest, last := names[0], names[holdfast.MaxNames]
+		for i := range names {
+			refund := holdfast.RefundPayment{Provider: "p", PaymentID: fmt.Sprint("p", i), Refund: holdfast.PaymentRefund{ID: "r"}}
+			if refunded := h.done(h.do(oldest, "", refund)); !refunded.Changed {
+				t.Errorf("refund %d: %+v", i, refunded)
+			}
+		}
+		h.move()
+		h.wantBalance(oldest, fmt.Sprintf("available=%d held=0 active=0", len(names)))
+
+		// One more would lead too far. It is refused before anything is done, by whatever name, and works the other way.
+		h.has("eve", 1)
+		for _, from := range []string{last, oldest} {
+			want := []holdfast.Problem{{Field: "from", Hint: fmt.Sprintf("let it take the other account in instead: %d accounts in a row lead to it already", holdfast.MaxNames)}}
+			if got := h.merge("eve", from, "e"); got.Reason != holdfast.Invalid || !slices.Equal(got.Problems, want) {
+				t.Errorf("%s: %+v", from, got)
+			}
+		}
+		h.wantBalance("eve", "available=1 held=0 active=0")
+		h.wantBalance(last, fmt.Sprintf("available=%d held=0 active=0", len(names)))
+		for _, name := range []string{last, "eve"} {
+			view, err := h.View(t.Context(), "p", name)
+			if err != nil || view.Account.Name != name || view.Account.Merging != (holdfast.Merging{}) || slices.Contains(view.Account.Names, holdfast.AccountIDOf("p", last)) {
+				t.Errorf("%v: left behind: %+v", err, view.Account)
+			}
+		}
+		h.done(h.merge(oldest, "eve", "e"))
+		for _, name := range []string{oldest, last, "eve"} {
+			h.wantBalance(name, fmt.Sprintf("available=%d held=0 active=0", len(names)+1))
+		}
+
+		h.done(h.do(oldest, "", holdfast.DeleteAccount{}))
+		for range names {
+			h.move()
+		}
+		if got := h.people(); !slices.Equal(got, []string{holdfast.Erased}) {
+			t.Errorf("after the deletion there are %q", got)
+		}
+		h.verify()
+	})
+}
+
+// As they were made where nobody counted, and as merges at the same time can make them.
+func TestALineOfMergesThatIsTooLongIsFollowedToItsEnd(t *testing.T) {
+	h := open(t, memoryStore(t), sellsPacks)
+	names := h.inARow(holdfast.MaxNames+5, h.mergedUncounted)
+	// It can be taken on by its oldest name, and be led to.
+	h.has("eve", 1)
+	h.done(h.alias(names[0], "web", ""))
+	h.done(h.merge(names[0], "eve", "e"))
+	for _, name := range []string{names[0], "web", "eve"} {
+		h.wantBalance(name, fmt.Sprintf("available=%d held=0 active=0", 11*len(names)+1))
+	}
+	h.verify()
+}
+
+// mergedUncounted merges, and lets nobody look at what leads where.
+func (h *house) mergedUncounted(into, from string) {
+	h.t.Helper()
+	to := holdfast.AccountIDOf("p", into)
+	h.done(h.do(from, "", holdfast.AnnounceMerge{Into: to}))
+	view, err := h.View(h.t.Context(), "p", from)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.done(h.do(from, "", holdfast.MergeInto{Into: to, Announced: view.Account.Merging.ID}))
+	h.move()
+}
+
+// Nothing that this code does makes one; whoever meets it is told so, and nobody waits for ever.
+func TestACircleOfMergedAccountsIsFoundByWhoeverFollowsIt(t *testing.T) {
+	h := open(t, memoryStore(t))
+	accounts := []string{"ann", "bob", "eve"}
+	for _, account := range accounts {
+		h.do(account, "", holdfast.PutAccount{})
+	}
+	for i, account := range accounts {
+		to := holdfast.AccountIDOf("p", accounts[(i+1)%len(accounts)])
+		command := holdfast.Command{ID: holdfast.ID{1}, Project: "p", Target: holdfast.AccountIDOf("p", account), Actor: "test", Do: holdfast.AnnounceMerge{Into: to}}
+		for _, op := range []holdfast.Operation{command.Do, holdfast.MergeInto{Into: to, Announced: command.ID}} {
+			command.Do = op
+			if outcome, err := h.Submit(t.Context(), command); err != nil || !outcome.Changed {
+				t.Fatalf("%v: %+v", err, outcome)
+			}
+		}
+	}
+	h.has("kim", 1)
+	id := holdfast.AccountIDOf("p", "ann")
+	for what, ask := range map[string]func() error{
+		"a command": func() error { _, err := h.submit("ann", "m", holdfast.Reserve{Feature: "draw"}); return err },
+		"a view":    func() error { _, err := h.View(t.Context(), "p", "ann"); return err },
+		"a payment": func() error { _, _, err := h.Payment(t.Context(), id, "p", "p1"); return err },
+		"a merge": func() error {
+			_, err := h.Merge(t.Context(), engine.Names{Project: "p", Account: "kim", Other: "ann", Actor: "test", Key: "m"})
+			return err
+		},
+	} {
+		if err := ask(); codeOf(err) != engine.Internal || !strings.Contains(err.Error(), "circle") {
+			t.Errorf("%s: %v", what, err)
+		}
 	}
 }

@@ -18,7 +18,7 @@ type pending struct {
 	stage   atomic.Int32
 	line    *line // where it waits; nil once taken
 
-	redirected int // how often it was sent on to the account that took another one's place
+	led []holdfast.AccountID // the accounts that have sent it on to the one that took their place
 }
 
 type answer struct {

@@ -211,9 +211,10 @@ func (e *Engine) Resolve(ctx context.Context, project string, account holdfast.A
 	return led[len(led)-1], nil
 }
 
-// trail is the account, and the accounts that have taken its place, one after the other.
+// trail is the account, and the accounts that have taken its place, one after the other. However many they are, it comes to
+// the last: a name that stopped on the way would shut out whoever has it.
 func (e *Engine) trail(ctx context.Context, project string, account holdfast.AccountID) (led []holdfast.AccountID, err error) {
-	for range holdfast.MaxNames {
+	for !slices.Contains(led, account) {
 		led = append(led, account)
 		state, err := e.state(ctx, project, account)
 		if err != nil || state == nil || state.Account.MergedInto.IsZero() {
@@ -272,8 +273,9 @@ func (e *Engine) Reservations(ctx context.Context, query store.Query) (list []Ow
 // Payment finds a provider's payment where it was decided: at the account that it was claimed for, or at one that has taken
 // that one's place since. Nil: at none of them.
 func (e *Engine) Payment(ctx context.Context, claimed holdfast.AccountID, provider, paymentID string) (*holdfast.Payment, holdfast.AccountID, error) {
-	account := claimed
-	for range holdfast.MaxNames {
+	var led []holdfast.AccountID
+	for account := claimed; !slices.Contains(led, account); {
+		led = append(led, account)
 		id := holdfast.PaymentIDOf(account, provider, paymentID)
 		state, err := e.loadOnly(ctx, store.Want{Account: account, Wait: true, Payments: []holdfast.ID{id}})
 		if err != nil {
@@ -283,9 +285,9 @@ func (e *Engine) Payment(ctx context.Context, claimed holdfast.AccountID, provid
 			return paid, account, nil
 		}
 		if state.Account.MergedInto.IsZero() {
-			break
+			return nil, holdfast.AccountID{}, nil
 		}
 		account = state.Account.MergedInto
 	}
-	return nil, holdfast.AccountID{}, nil
+	return nil, holdfast.AccountID{}, endless()
 }

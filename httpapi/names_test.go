@@ -199,6 +199,40 @@ func TestReservationsAreListedByAnOldNameAsItsKeysAreAnswered(t *testing.T) {
 	})
 }
 
+func TestTheOldestOfMergedAccountsPaysOnceAndOneMergeTooManyIsRefused(t *testing.T) {
+	eachStore(t, catalog(), func(t *testing.T, h *house) {
+		h.give("n0", "image", 9)
+		ids := []string{h.post("/v1/reservations", "k0", `{"account": "n0", "feature": "image.generate"}`).is(201).text("id")}
+		last := "n0"
+		for i := 1; i <= holdfast.MaxNames; i++ {
+			into := fmt.Sprint("n", i)
+			h.give(into, "image", 1)
+			h.post("/v1/accounts/"+into+"/merge", "m", fmt.Sprintf(`{"from": %q}`, last)).is(200).has(`{"changed": true}`)
+			last = into
+			ids = append(ids, h.post("/v1/reservations", fmt.Sprint("k", i), `{"account": "n0", "feature": "image.generate"}`).is(201).text("id"))
+		}
+		for i, id := range ids {
+			h.post("/v1/reservations", fmt.Sprint("k", i), `{"account": "n0", "feature": "image.generate"}`).is(201).has(fmt.Sprintf(`{"id": %q}`, id))
+			h.call("POST", "/v1/reservations/"+id+"/release", `{}`).is(200).has(`{"returned": 1}`)
+		}
+		if err := h.engine.Move(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		h.get("/v1/accounts/n0").is(200).has(fmt.Sprintf(`{"merged_into": %q}`, last)).available("image", 9+holdfast.MaxNames)
+
+		h.give("eve", "image", 1)
+		h.post("/v1/accounts/eve/merge", "m", fmt.Sprintf(`{"from": %q}`, last)).problem(400, holdfast.Invalid).
+			has(`{"problems": [{"field": "from", "hint": "let it take the other account in instead: 8 accounts in a row lead to it already"}]}`)
+		h.get("/v1/accounts/eve").is(200).has(`{"merged_into": null}`).available("image", 1)
+		h.get("/v1/accounts/n0").is(200).has(fmt.Sprintf(`{"merged_into": %q}`, last)).available("image", 9+holdfast.MaxNames)
+		h.post("/v1/accounts/"+last+"/merge", "eve", `{"from": "eve"}`).is(200).has(`{"changed": true}`)
+		for _, name := range []string{"n0", last, "eve"} {
+			h.get("/v1/accounts/"+name).is(200).available("image", 10+holdfast.MaxNames)
+		}
+		h.verify()
+	})
+}
+
 func TestOnlyNamesOfTheProjectAreLinked(t *testing.T) {
 	s := whole(t)
 	s.give("ann", "image", 5)

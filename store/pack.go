@@ -18,6 +18,7 @@ type standing struct {
 	MergedInto   holdfast.AccountID         `json:"merged_into,omitzero"`
 	Merging      holdfast.Merging           `json:"merging,omitzero"`
 	Names        []holdfast.AccountID       `json:"names,omitempty"`
+	Line         int                        `json:"line,omitempty"`
 	Anchor       time.Time                  `json:"anchor,omitzero"`
 	AnchorZone   string                     `json:"anchor_zone,omitempty"`
 	DeletedAt    time.Time                  `json:"deleted_at,omitzero"`
@@ -25,10 +26,10 @@ type standing struct {
 
 // PackAccount is an account's column "standing".
 func PackAccount(a *holdfast.Account) (string, error) {
-	if len(a.Debts) == 0 && a.Subscription == nil && a.Lapsed == "" && a.MergedInto.IsZero() && a.Merging == (holdfast.Merging{}) && len(a.Names) == 0 && a.Anchor.IsZero() && a.AnchorZone == "" && a.DeletedAt.IsZero() {
+	if len(a.Debts) == 0 && a.Subscription == nil && a.Lapsed == "" && a.MergedInto.IsZero() && a.Merging == (holdfast.Merging{}) && len(a.Names) == 0 && a.Line == 0 && a.Anchor.IsZero() && a.AnchorZone == "" && a.DeletedAt.IsZero() {
 		return "", nil
 	}
-	return pack(standing{a.Debts, inMicroseconds(a.Subscription), a.Lapsed, a.MergedInto, a.Merging, a.Names, stored(a.Anchor), a.AnchorZone, stored(a.DeletedAt)})
+	return pack(standing{a.Debts, inMicroseconds(a.Subscription), a.Lapsed, a.MergedInto, a.Merging, a.Names, a.Line, stored(a.Anchor), a.AnchorZone, stored(a.DeletedAt)})
 }
 
 // UnpackAccount reads the column "standing".
@@ -36,7 +37,7 @@ func UnpackAccount(text string, a *holdfast.Account) error {
 	var s standing
 	err := unpack(text, &s)
 	a.Debts, a.Subscription, a.Lapsed, a.MergedInto, a.Merging = s.Debts, s.Subscription, s.Lapsed, s.MergedInto, s.Merging
-	a.Names = s.Names
+	a.Names, a.Line = s.Names, s.Line
 	a.Anchor, a.AnchorZone, a.DeletedAt = s.Anchor, s.AnchorZone, s.DeletedAt
 	return err
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -266,4 +267,23 @@ func TestReconcileCountsUsageOfMergedAccountsAndWhatWasNotBilled(t *testing.T) {
 2026-12-01  draw     ann      credit  8
 reconcile: usage: differences 0 (rows: 2, 2026-12-01 to 2026-12-01)
 `)
+}
+
+func TestUsageOfALineOfMergesIsThatOfTheLastHoweverManyThereAre(t *testing.T) {
+	id := func(i int) holdfast.AccountID { return holdfast.AccountIDOf("p", fmt.Sprint("n", i)) }
+	const merges = holdfast.MaxNames + 5
+	b := usageBook{counts: map[used]counted{}}
+	leadsTo := map[holdfast.AccountID]holdfast.AccountID{}
+	for i := range merges + 1 {
+		b.counts[used{account: id(i)}] = counted{file: 1, committed: 2}
+		if i < merges {
+			leadsTo[id(i)] = id(i + 1)
+		}
+	}
+	if err := b.follow(leadsTo); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.counts[used{account: id(merges)}]; len(b.counts) != 1 || got != (counted{file: merges + 1, committed: 2 * (merges + 1)}) {
+		t.Errorf("%d accounts are left, the last with %+v", len(b.counts), got)
+	}
 }

@@ -254,7 +254,7 @@ func (b *usageBook) add(account holdfast.AccountID, r *holdfast.Reservation) err
 // follow puts what belongs to merged accounts to those that have taken their place.
 func (b *usageBook) follow(leadsTo map[holdfast.AccountID]holdfast.AccountID) error {
 	end := func(account holdfast.AccountID) holdfast.AccountID {
-		for range holdfast.MaxNames {
+		for range leadsTo { // no more can be in a row, also in a circle
 			next, merged := leadsTo[account]
 			if !merged {
 				break

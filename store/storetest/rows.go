@@ -98,7 +98,7 @@ func everything(name string) holdfast.Changes {
 	c.Account.Debts = map[string]holdfast.Amount{"credit": holdfast.MaxAmount, "image": 1}
 	c.Account.Lapsed, c.Account.MergedInto = "max", accountID("bob")
 	c.Account.Merging = holdfast.Merging{Into: accountID("eve"), ID: id(33)}
-	c.Account.Names = []holdfast.AccountID{accountID("kim"), accountID("lea")}
+	c.Account.Names, c.Account.Line = []holdfast.AccountID{accountID("kim"), accountID("lea")}, 3
 	moved := *grant(7)
 	moved.Payment, moved.EndsAt, moved.Features = id(5), at(99), []string{"f"}
 	c.Account.Transfers = []holdfast.Transfer{
