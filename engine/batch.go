@@ -32,7 +32,6 @@ func (e *Engine) SubmitAll(ctx context.Context, commands []holdfast.Command) []R
 			continue
 		}
 		p := &pending{command: command, since: time.Now(), answer: make(chan answer, 1)}
-		p.stage.Store(heard) // who waits for many sends nothing more when one is answered
 		if err := e.send(ctx, p); err != nil {
 			results[i].Err = err
 			if err.Code == Overloaded {

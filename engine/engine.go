@@ -49,8 +49,9 @@ type Engine struct {
 	claims  *claims
 
 	mu          sync.Mutex
-	warnedAt    time.Time // when different clocks were last told of
-	givenUpAt   time.Time // when commands were last given up because of the database
+	warnedAt    time.Time          // when different clocks were last told of
+	stuckAt     holdfast.AccountID // where the last Move was stopped; zero: it came to the end
+	givenUpAt   time.Time          // when commands were last given up because of the database
 	quarantined map[holdfast.AccountID]string
 	fatal       error
 	stop        context.CancelCauseFunc // of Serve's context
@@ -192,6 +193,7 @@ func prepare(command *holdfast.Command) []holdfast.Problem {
 }
 
 func (e *Engine) await(ctx context.Context, p *pending) (holdfast.Outcome, error) {
+	p.stage.Store(asked)
 	if err := e.send(ctx, p); err != nil {
 		return holdfast.Outcome{}, err
 	}

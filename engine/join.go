@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"time"
 
 	"github.com/holdfast-dev/holdfast"
 	"github.com/holdfast-dev/holdfast/store"
@@ -27,14 +28,13 @@ func (j *Joined) Submit(ctx context.Context, command holdfast.Command) (holdfast
 	if found := prepare(&command); len(found) > 0 {
 		return holdfast.Outcome{Reason: holdfast.Invalid, Problems: found}, nil
 	}
-	target, err := e.Resolve(ctx, command.Project, command.AccountID()) // a transaction loads one account
+	account, err := e.settles(ctx, command) // a transaction loads one account
 	if err != nil {
 		return holdfast.Outcome{}, rolledBack(err)
 	}
-	if target != command.AccountID() && holdfast.ReservationOf(command.Do).IsZero() {
-		command.Account, command.Target = "", target
+	if account != command.AccountID() {
+		command.Account, command.Target = "", account
 	}
-	account := command.AccountID()
 	if err := e.refused(account); err != nil {
 		return holdfast.Outcome{}, err
 	}
@@ -44,10 +44,8 @@ func (j *Joined) Submit(ctx context.Context, command holdfast.Command) (holdfast
 			_ = j.tx.Abort(context.WithoutCancel(ctx))
 		}
 	}()
-	g := &group{line: &line{account: account}, commands: []*pending{{command: command, answer: make(chan answer, 1)}}}
-	a := &attempt{engine: e, groups: []*group{g}, wait: true}
 	now := e.Now()
-	states, err := j.tx.Load(ctx, a.wants(now))
+	states, err := j.tx.Load(ctx, e.wantsAlone(command, now))
 	if err != nil {
 		return holdfast.Outcome{}, rolledBack(err)
 	}
@@ -77,6 +75,35 @@ func (j *Joined) Submit(ctx context.Context, command holdfast.Command) (holdfast
 		saved = true
 	}
 	return outcome, nil
+}
+
+// settles is the account that decides a command: of those that the name leads to, one after the other, the first that does
+// not send it on. Each has answered keys and taken payments while it was the last.
+func (e *Engine) settles(ctx context.Context, command holdfast.Command) (holdfast.AccountID, error) {
+	led, err := e.trail(ctx, command.Project, command.AccountID())
+	if err != nil {
+		return holdfast.AccountID{}, err
+	}
+	last := len(led) - 1
+	for _, account := range led[:last] {
+		command.Account, command.Target = "", account
+		now := e.Now()
+		state, err := e.loadOnly(ctx, e.wantsAlone(command, now)[0])
+		if err != nil {
+			return account, err
+		}
+		passZones(state)
+		if outcome, err := e.decideOne(state, command, now); err != nil || outcome.Redirect.IsZero() {
+			return account, nil
+		}
+	}
+	return led[last], nil
+}
+
+// wantsAlone names what a command must see that is decided alone, and is waited for.
+func (e *Engine) wantsAlone(command holdfast.Command, now time.Time) []store.Want {
+	g := &group{line: &line{account: command.AccountID()}, commands: []*pending{{command: command}}}
+	return (&attempt{engine: e, groups: []*group{g}, wait: true}).wants(now)
 }
 
 func rolledBack(err error) *Error {

@@ -376,9 +376,13 @@ func (e *Engine) linkedTo(ctx context.Context, n Names, target, name holdfast.Ac
 const Mover = "merge"
 
 // Move lets everything arrive that is on its way from accounts that were merged and that nobody is waiting for: what live
-// reservations of such an account returned, and what a crash left under way.
+// reservations of such an account returned, and what a crash left under way. It stops where something cannot arrive, and goes
+// on behind it the next time, so that one account holds up nobody else.
 func (e *Engine) Move(ctx context.Context) error {
-	due := store.Due{At: e.Now(), Limit: holdfast.MaxScan, Transfers: true}
+	e.mu.Lock()
+	due := store.Due{At: e.Now(), After: e.stuckAt, Limit: holdfast.MaxScan, Transfers: true}
+	e.stuckAt = holdfast.AccountID{}
+	e.mu.Unlock()
 	for {
 		accounts, err := e.store.Scan(ctx, due)
 		if err != nil {
@@ -393,6 +397,9 @@ func (e *Engine) Move(ctx context.Context) error {
 				err = e.sendTransfers(ctx, project, account, Mover)
 			}
 			if err != nil {
+				e.mu.Lock()
+				e.stuckAt = account
+				e.mu.Unlock()
 				return err
 			}
 		}

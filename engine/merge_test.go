@@ -1,7 +1,9 @@
 package engine_test
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -408,4 +410,92 @@ func TestACircleOfMergedAccountsIsFoundByWhoeverFollowsIt(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
+}
+
+// What a name asks within a transaction of the caller's is answered as it is outside.
+func TestJoinByAnOldNameIsAnsweredFromMemoryByWhoeverAnsweredIt(t *testing.T) {
+	eachStore(t, func(t *testing.T, s store.Store) {
+		h := open(t, s, sellsPacks)
+		join := func(account, key string, do holdfast.Operation) holdfast.Outcome {
+			t.Helper()
+			tx, err := s.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = tx.Abort(t.Context()) }()
+			outcome, err := h.Join(tx).Submit(t.Context(), h.command(account, key, do))
+			if err != nil {
+				t.Fatalf("%s %s by %s: %v", do.Name(), key, account, err)
+			}
+			return outcome
+		}
+		reserve := holdfast.Reserve{Feature: "draw"}
+		pay := func(i int) holdfast.Pay {
+			return holdfast.Pay{Provider: "p", PaymentID: fmt.Sprint("p", i), Product: "pack", Amount: 100, Currency: "XTR"}
+		}
+		var made []holdfast.ID
+		for i, name := range []string{"ann", "bob", "cat"} {
+			h.has(name, 1)
+			if i > 0 {
+				h.done(h.merge(name, []string{"ann", "bob"}[i-1], "m"))
+			}
+			made = append(made, h.done(join("ann", fmt.Sprint("join ", i), reserve)).Reservation.ID)
+			h.done(join("ann", "", pay(i)))
+		}
+		for i, id := range made {
+			if again := join("ann", fmt.Sprint("join ", i), reserve); !again.Replayed || again.Reservation.ID != id {
+				t.Errorf("the key of stage %d: %+v", i, again)
+			}
+			if other := join("ann", fmt.Sprint("join ", i), holdfast.Reserve{Feature: "draw", Quantity: 2}); other.Reason != holdfast.KeyReused {
+				t.Errorf("the key of stage %d for something else: %+v", i, other)
+			}
+			if paid := join("ann", "", pay(i)); paid.Changed {
+				t.Errorf("payment %d was granted twice", i)
+			}
+		}
+		if released := h.done(join("ann", "", holdfast.Release{ReservationID: made[0]})); !released.Changed {
+			t.Errorf("%+v", released)
+		}
+		h.move()
+		h.wantBalance("ann", "available=31 held=1 active=1") // what bob holds stays there
+		h.verify()
+	})
+}
+
+func TestAnAccountWhoseMoneyCannotArriveHoldsUpNobodyElse(t *testing.T) {
+	g := &gate{Store: memoryStore(t)}
+	h := open(t, g)
+	names := []string{"ann", "bob", "cat"}
+	slices.SortFunc(names, func(a, b string) int {
+		x, y := holdfast.AccountIDOf("p", a), holdfast.AccountIDOf("p", b)
+		return bytes.Compare(x[:], y[:])
+	})
+	for _, name := range names {
+		h.has(name, 1)
+		made := h.done(h.reserve(name, "m")).Reservation.ID
+		h.has(name+"-home", 1)
+		h.done(h.merge(name+"-home", name, "merge"))
+		h.done(h.do(name, "", holdfast.Release{ReservationID: made})) // what it returns follows
+	}
+	stuck := holdfast.AccountIDOf("p", names[0]+"-home")
+	g.set(func(g *gate) {
+		g.onSave = func(changes []holdfast.Changes) error {
+			if slices.ContainsFunc(changes, func(c holdfast.Changes) bool { return c.Account.ID == stuck }) {
+				return &store.Error{Kind: store.Rejected, Op: "save", Err: errors.New("planted")}
+			}
+			return nil
+		}
+	})
+	for range names {
+		if err := h.Move(t.Context()); err == nil {
+			break
+		}
+	}
+	h.wantBalance(names[0]+"-home", "available=1 held=0 active=0")
+	h.wantBalance(names[1]+"-home", "available=2 held=0 active=0")
+	h.wantBalance(names[2]+"-home", "available=2 held=0 active=0")
+	g.set(func(g *gate) { g.onSave = nil })
+	h.move()
+	h.wantBalance(names[0]+"-home", "available=2 held=0 active=0")
+	h.verify()
 }

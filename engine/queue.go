@@ -26,14 +26,16 @@ type answer struct {
 	err     *Error
 }
 
-// The stages of a pending command: it is answered, and then its caller has heard it. Before, it is neither.
+// The stages of a command whose caller waits for nothing else, and may send the next one when it has heard the answer. All
+// others have none.
 const (
-	answered = 1 + iota
+	asked = 1 + iota
+	answered
 	heard
 )
 
 func (p *pending) reply(a answer) {
-	p.stage.CompareAndSwap(0, answered)
+	p.stage.CompareAndSwap(asked, answered)
 	p.answer <- a // buffered, answered once
 }
 
