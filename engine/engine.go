@@ -218,6 +218,7 @@ func (e *Engine) receive(ctx context.Context, p *pending) (holdfast.Outcome, err
 		p.stage.Store(heard)
 		return a.result()
 	case <-ctx.Done():
+		p.stage.Store(heard) // nobody listens any more
 	}
 	if e.queue.drop(p) {
 		return holdfast.Outcome{}, left(ctx.Err())
