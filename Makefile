@@ -23,7 +23,7 @@ lint: ## gofumpt, go vet, staticcheck (staticcheck.conf says what is left out, a
 race: ## the race detector on engine, stores and HTTP; needs a C compiler
 	CGO_ENABLED=1 go test -race ./engine/... ./store/... ./httpapi/...
 
-bench: ## the whole grid on PostgreSQL and SQLite beside the baselines; about an hour, RESULTS=FILE keeps the figures
+bench: ## the whole grid on PostgreSQL and SQLite beside the baselines; about 40 minutes, RESULTS=FILE keeps the figures
 	go test -v -count=1 -timeout=0 -run '^TestTheWholeGrid$$' ./bench -args -whole $(if $(RESULTS),-json $(abspath $(RESULTS)))
 
 .PHONY: sim mutants

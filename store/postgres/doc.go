@@ -21,6 +21,9 @@
 // settings are SET LOCAL, there are no advisory locks, and the URL's default_query_exec_mode may turn prepared statements
 // off. READ COMMITTED throughout, but for Dump.
 //
+// What is read under the lock is written by the place it was read from. And every statement is held to its index, since a plan
+// that is right for the statistics of the day would one day read the history: see setPlans.
+//
 // What it never does: decide anything, update or delete a ledger entry, acknowledge before COMMIT is answered, tell errors
 // apart by their text or by the name of a constraint, take a second connection inside a transaction, let an argument of a
 // statement get into an error, or let a type of the driver out but for Tx.

@@ -126,7 +126,7 @@ CREATE TABLE holdfast.reservations (
 		AND cardinality(allocation_amounts) IS NOT DISTINCT FROM 3 * cardinality(allocation_grants)),
 	CONSTRAINT late_use_follows_expiry CHECK (CASE WHEN late_at IS NULL THEN late_used = 0 ELSE state = 'expired' END),
 	CONSTRAINT reservation_expires_after_it_begins CHECK (expires_at > created_at)
-) WITH (fillfactor = 80);
+) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.01); -- what has ended stays in live_reservations until a vacuum, and whoever reads that steps over it
 
 -- The live ones, the longest overdue first within the account. It serves two readers: the load of an account's overdue
 -- reservations (a range of one account, already in order), and the sweeper's scan over all accounts. The scan wants time
