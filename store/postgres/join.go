@@ -49,14 +49,16 @@ const (
 		set_config('holdfast.enable_seqscan', current_setting('enable_seqscan'), true),
 		set_config('holdfast.enable_hashjoin', current_setting('enable_hashjoin'), true),
 		set_config('holdfast.enable_mergejoin', current_setting('enable_mergejoin'), true),
-		set_config('holdfast.enable_sort', current_setting('enable_sort'), true)`
+		set_config('holdfast.enable_sort', current_setting('enable_sort'), true),
+		set_config('holdfast.jit', current_setting('jit'), true)`
 	setWithin    = `SELECT set_config('lock_timeout', $1, true), ` + setPlans
 	putBackAgain = `SELECT set_config('lock_timeout', current_setting('holdfast.lock_timeout'), true),
 		set_config('plan_cache_mode', current_setting('holdfast.plan_cache_mode'), true),
 		set_config('enable_seqscan', current_setting('holdfast.enable_seqscan'), true),
 		set_config('enable_hashjoin', current_setting('holdfast.enable_hashjoin'), true),
 		set_config('enable_mergejoin', current_setting('holdfast.enable_mergejoin'), true),
-		set_config('enable_sort', current_setting('holdfast.enable_sort'), true)`
+		set_config('enable_sort', current_setting('holdfast.enable_sort'), true),
+		set_config('jit', current_setting('holdfast.jit'), true)`
 )
 
 func (s *joined) set(p *pipeline, lockTimeout time.Duration) {

@@ -116,7 +116,7 @@ func TestStatementsUseTheIndexTheyAreMeantForHoweverLargeTheTablesAre(t *testing
 				got := strings.Join(slices.Sorted(maps.Keys(used)), " ")
 				// A scan of an index without a condition reads all of it.
 				scans, conditions := len(usedIndex.FindAllString(plan, -1)), strings.Count(plan, "Index Cond: ")
-				if got != wanted || strings.Contains(plan, "Seq Scan") || scans != conditions {
+				if got != wanted || strings.Contains(plan, "Seq Scan") || strings.Contains(plan, "JIT:") || scans != conditions {
 					t.Errorf("%s, %s:\n%s\nuses %s; wanted %s\n%s", when, cost, text, got, wanted, plan)
 				}
 			}
@@ -159,7 +159,7 @@ func explained(t *testing.T, conn *pgx.Conn, name, text string) string {
 	if arguments != "" {
 		arguments = "(" + arguments[len(", "):] + ")"
 	}
-	rows, err := conn.Query(t.Context(), fmt.Sprintf("EXPLAIN (COSTS OFF) EXECUTE %s%s", name, arguments), pgx.QueryExecModeSimpleProtocol)
+	rows, err := conn.Query(t.Context(), fmt.Sprintf("EXPLAIN EXECUTE %s%s", name, arguments), pgx.QueryExecModeSimpleProtocol)
 	must(t, err)
 	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	must(t, err)
